@@ -1,0 +1,1 @@
+"""The central broker: sense -> state -> decide -> act -> feedback. Read `app.py` first."""

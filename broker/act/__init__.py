@@ -1,0 +1,1 @@
+"""The gateway port to agents and what is sent over it."""

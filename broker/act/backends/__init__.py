@@ -1,0 +1,1 @@
+"""Backends of the gateway port: gRPC and simulated."""

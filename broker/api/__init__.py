@@ -1,0 +1,1 @@
+"""The submission API: aiohttp handlers, auth, request and response models, SSE, OpenAPI."""

@@ -1,0 +1,1 @@
+"""The `tradewind` command: a table of commands, each loaded by name when it is run."""

@@ -1,0 +1,1 @@
+"""Pure parsers of the scripts people already have, to job specs."""

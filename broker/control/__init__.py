@@ -1,0 +1,1 @@
+"""The shell: the cycle, the plan applier, the interpreter, leadership."""

@@ -1,0 +1,1 @@
+"""Pure: `decide(problem) -> Plan`. Options, floors, CP-SAT, verify, explain. No clock, dice or I/O."""

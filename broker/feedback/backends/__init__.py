@@ -1,0 +1,1 @@
+"""Backends of the feedback ports: SQL ledger, blob and log directories."""

@@ -1,0 +1,1 @@
+"""Pure: `step(job, event, now) -> Step`. Events, commands, the total table, invariants, reconcile."""

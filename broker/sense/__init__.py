@@ -1,0 +1,1 @@
+"""Reports of agents in: validated, aged, folded into the fleet view."""

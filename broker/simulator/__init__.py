@@ -1,0 +1,1 @@
+"""Runs the production wiring against simulated sites in virtual time. No decisions here."""

@@ -1,0 +1,1 @@
+"""Records in etcd: store port, keys, codecs, repository, projection."""

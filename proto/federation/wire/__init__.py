@@ -1,0 +1,1 @@
+"""The one door to the generated protobuf messages: encodes and decodes frames and records."""

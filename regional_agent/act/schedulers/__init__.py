@@ -1,0 +1,1 @@
+"""Local schedulers behind one port; `process` runs jobs on this host."""

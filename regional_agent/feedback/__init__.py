@@ -1,0 +1,1 @@
+"""Usage sampling and log shipping."""

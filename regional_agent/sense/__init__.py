@@ -1,0 +1,1 @@
+"""Collectors of capacity, prices and latency at the site, and their pure merge."""

@@ -1,0 +1,1 @@
+"""Backends of the collectors: NVML and what else needs a real machine."""

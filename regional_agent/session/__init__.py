@@ -1,0 +1,1 @@
+"""Pure: the agent's half of the conversation, its reservation ledger, degraded mode."""
