@@ -1,0 +1,77 @@
+"""A plan: the answer to one planning problem, as one frozen value, down to concrete nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.refusals import Refusal
+
+
+class PlanStatus(StrEnum):
+    """How good a plan is known to be. Every plan is verified, whatever its status."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    FLOOR = "floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`count` copies of a job go to one pool; at most one per job and pool."""
+
+    job: str
+    pool: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """`count` copies of a job are left, and one reason for it."""
+
+    job: str
+    count: int
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFill:
+    """Each of the nodes `first_node .. first_node + nodes - 1` of a pool takes the same replicas:
+    `contents` is (job id, replicas) with at least one replica each."""
+
+    pool: str
+    first_node: int
+    nodes: int
+    contents: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What goes where, what it costs, and what is known about the best possible.
+
+    `objective_usd` is value minus cost in scalar mode, minus the cost in place_first.
+    `bound_usd` is an upper bound on it (in place_first given the placed weight of each priority), None
+    where no valid one is known. `placed` maps a priority to its placed accelerators, `whole_nodes` a
+    pool to the whole nodes given to smaller replicas. `fills` are disjoint, by pool then node.
+    `notes` are remarks for operators, such as a solver that died.
+    """
+
+    status: PlanStatus
+    objective_usd: float
+    bound_usd: float | None
+    cost_usd: float
+    placed: Mapping[int, int] = field(default_factory=dict)
+    assignments: tuple[Assignment, ...] = ()
+    unplaced: tuple[Unplaced, ...] = ()
+    fills: tuple[NodeFill, ...] = ()
+    whole_nodes: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """(bound - objective) / max(|bound|, 1e-9) as a fraction, at least 0; None without bound."""
+        if self.bound_usd is None:
+            return None
+        missing = max(0.0, self.bound_usd - self.objective_usd)
+        return missing / max(abs(self.bound_usd), 1e-9)

@@ -1,0 +1,169 @@
+"""A planning problem: everything one decision depends on, as one frozen value.
+
+`broker.decide.problem_file` reads it from the public JSON form (docs/planning-problem.md); the
+running broker builds it from a snapshot. Amounts of a job are per copy. Money is in USD, time in the
+unit the name says, memory in GiB, the order of `jobs` is age with the oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.refusals import Refusal
+
+
+class Mode(StrEnum):
+    """What "best" means."""
+
+    PLACE_FIRST = "place_first"
+    """Priority by priority from the highest the most placed weight; then the least cost."""
+    SCALAR = "scalar"
+    """The most value of what is placed minus all cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """`weight_per_accelerator` is read in `place_first` (a priority without entry weighs 1),
+    `value_usd_per_accelerator` in `scalar` (every priority of a job needs an entry).
+    `fragmentation_usd_per_node` is charged for each whole node given to smaller replicas."""
+
+    mode: Mode = Mode.PLACE_FIRST
+    weight_per_accelerator: Mapping[int, float] = field(default_factory=dict)
+    value_usd_per_accelerator: Mapping[int, float] = field(default_factory=dict)
+    fragmentation_usd_per_node: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One local scheduler. `cold_start_s` maps an image to seconds, "*" to those of any other.
+    `start_delay_s` passes before any copy starts there, beside the cold start."""
+
+    name: str
+    region: str
+    cold_start_s: Mapping[str, float] = field(default_factory=dict)
+    start_delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` nodes that are alike. `free_cpus` and `free_memory_gib` bind on each of them; None is
+    no limit."""
+
+    count: int
+    free_accelerators: int
+    free_cpus: float | None = None
+    free_memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes of one cluster with the same accelerator, price kind and node shape.
+
+    `nodes` is what is free now, including what copies with `current_pool` here hold. Node numbers
+    in a plan count through `nodes` in its order, each group `count` times. `free_cpus` and
+    `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no limit.
+    `per_node` says that the pool was given node by node, so that a plan must name the nodes.
+    `when_empty` is the pool with nothing running (empty = not known); it only serves explanations.
+    A pool with `unusable` takes nothing, and that refusal is why.
+    """
+
+    name: str
+    cluster: str
+    accelerator: str
+    price_usd_per_accelerator_hour: float
+    accelerators_per_node: int
+    nodes: tuple[NodeGroup, ...]
+    spot: bool = False
+    free_cpus: float | None = None
+    free_memory_gib: float | None = None
+    per_node: bool = False
+    when_empty: tuple[NodeGroup, ...] = ()
+    unusable: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Quotas count placed accelerators: over all clusters, and per cluster. None is no limit.
+    `weight` is not used by the decision (fair share acts in admission)."""
+
+    name: str
+    weight: float = 1.0
+    quota_accelerators: int | None = None
+    cluster_quota: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`count` identical copies of a gang of `replicas`, each with `accelerators_per_replica` on one
+    node; a copy stays in one pool.
+
+    `accelerators` maps each model that will do to its speed; runtime there is `runtime_h / speed`.
+    `regions` None is everywhere, empty nowhere. cpus and memory are given per accelerator or, when
+    the `_per_replica` figure is not None, per replica. With `current_pool` every copy runs there
+    now. `excluded` maps a cluster to the reason why this job may not go there.
+    """
+
+    id: str
+    tenant: str
+    accelerators: Mapping[str, float]
+    runtime_h: float
+    count: int = 1
+    priority: int = 0
+    replicas: int = 1
+    accelerators_per_replica: int = 1
+    cpus_per_accelerator: float = 0.0
+    memory_gib_per_accelerator: float = 0.0
+    cpus_per_replica: float | None = None
+    memory_gib_per_replica: float | None = None
+    spot_ok: bool = False
+    user_region: str | None = None
+    data_region: str | None = None
+    input_gb: float = 0.0
+    regions: tuple[str, ...] | None = None
+    max_rtt_ms: float | None = None
+    latency_usd_per_ms: float = 0.0
+    deadline_h: float | None = None
+    budget_usd: float | None = None
+    image: str | None = None
+    current_pool: str | None = None
+    migration_usd: float = 0.0
+    value_of_time_usd_per_h: float = 0.0
+    lost_work_usd: float = 0.0
+    excluded: Mapping[str, Refusal] = field(default_factory=dict)
+
+    @property
+    def gang_accelerators(self) -> int:
+        """Accelerators of one copy."""
+        return self.replicas * self.accelerators_per_replica
+
+    @property
+    def replica_cpus(self) -> float:
+        """cpus of one replica."""
+        if self.cpus_per_replica is not None:
+            return self.cpus_per_replica
+        return self.cpus_per_accelerator * self.accelerators_per_replica
+
+    @property
+    def replica_memory_gib(self) -> float:
+        """Memory of one replica in GiB."""
+        if self.memory_gib_per_replica is not None:
+            return self.memory_gib_per_replica
+        return self.memory_gib_per_accelerator * self.accelerators_per_replica
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row = from,
+    column = to; empty = all zero. A tenant of a job that is not in `tenants` has no quota."""
+
+    regions: tuple[str, ...]
+    clusters: tuple[Cluster, ...]
+    pools: tuple[Pool, ...]
+    jobs: tuple[Job, ...]
+    objective: Objective = Objective()
+    tenants: tuple[Tenant, ...] = ()
+    rtt_ms: tuple[tuple[float, ...], ...] = ()
+    egress_usd_per_gb: tuple[tuple[float, ...], ...] = ()
+    now: str = ""
