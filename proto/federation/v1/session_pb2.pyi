@@ -346,11 +346,14 @@ class Dispatch(google.protobuf.message.Message):
     SPEC_FIELD_NUMBER: builtins.int
     PLACEMENT_FIELD_NUMBER: builtins.int
     TRACEPARENT_FIELD_NUMBER: builtins.int
+    ADOPT_ONLY_FIELD_NUMBER: builtins.int
     ticket: builtins.bytes
     """canonical ticket bytes + signature, see federation.tickets"""
     spec: builtins.bytes
     """canonical spec bytes; their digest is in the ticket"""
     traceparent: builtins.str
+    adopt_only: builtins.bool
+    """confirmed before: find it or say it is lost, never launch it"""
     @property
     def placement(self) -> Global___Placement: ...
     def __init__(
@@ -360,9 +363,10 @@ class Dispatch(google.protobuf.message.Message):
         spec: builtins.bytes = ...,
         placement: Global___Placement | None = ...,
         traceparent: builtins.str = ...,
+        adopt_only: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["placement", b"placement"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["placement", b"placement", "spec", b"spec", "ticket", b"ticket", "traceparent", b"traceparent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["adopt_only", b"adopt_only", "placement", b"placement", "spec", b"spec", "ticket", b"ticket", "traceparent", b"traceparent"]) -> None: ...
 
 Global___Dispatch: typing_extensions.TypeAlias = Dispatch
 

@@ -1,0 +1,154 @@
+"""The fleet as the broker knows it: clusters and their latest reports, each with its age.
+
+Values only. What a number of a site may be used for is decided in `broker.sense`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.ids import Cluster, Region
+
+
+class ClusterState(StrEnum):
+    """What the operators have decided about a cluster."""
+
+    INVITED = "invited"
+    JOINED = "joined"
+    DRAINING = "draining"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """The record of a cluster: who it is and what it may be trusted with."""
+
+    name: Cluster
+    region: Region
+    state: ClusterState
+    scheduler: str = ""
+    isolation: str = ""
+    capabilities: tuple[str, ...] = ()
+    certificate_serial: str = ""
+    certificate_expires_ms: int = 0
+    sealing_key: bytes = b""
+    joined_ms: int = 0
+    version: str = ""
+    journal: str = ""
+    instance: str = ""
+    revoked_serials: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    drain_deadline_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` identical nodes with these totals, and what is free on each now."""
+
+    count: int
+    accelerator: str
+    total: int
+    free: int
+    cpus_milli: int
+    free_cpus_milli: int
+    memory_bytes: int
+    free_memory_bytes: int
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCapacity:
+    """One pool of a cluster as last reported."""
+
+    pool: str
+    groups: tuple[NodeGroup, ...]
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A capacity report: one instant of the site, with what it reflects of our commands."""
+
+    received_ms: int
+    as_of_ms: int
+    generation: int
+    reflects_dispatch_seq: int
+    reflects_event_seq: int
+    pools: tuple[PoolCapacity, ...]
+    locally_pending: int = 0
+    start_p50_ms: int = 0
+    start_p90_ms: int = 0
+    state: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPrice:
+    """What one more accelerator hour costs (`marginal`, decides) and the full price (ledger)."""
+
+    pool: str
+    kind: str
+    marginal_micro_usd: int
+    full_micro_usd: int
+    as_of_ms: int
+    source: str
+    valid_until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """A TCP connect time to a region's target; -1 = unreachable when measured."""
+
+    target_region: Region
+    target: str
+    rtt_us: int
+    measured_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster, what it last reported, and whether it is talking to us now.
+
+    `connected_since_ms` and `silent_since_ms`: exactly one is non-zero once it has ever spoken.
+    """
+
+    identity: ClusterIdentity
+    capacity: Capacity | None = None
+    prices: Mapping[str, PoolPrice] = field(default_factory=dict)
+    round_trips: tuple[RoundTrip, ...] = ()
+    connected_since_ms: int = 0
+    silent_since_ms: int = 0
+    price_received_ms: int = 0
+    latency_received_ms: int = 0
+    handshake_ms: int = 0
+    cold_handshake_ms: int = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is open now."""
+        return self.connected_since_ms > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All clusters by name, and the regions in a fixed order."""
+
+    clusters: Mapping[Cluster, ClusterView]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Regions that have a cluster, sorted."""
+        return tuple(sorted({view.identity.region for view in self.clusters.values()}))
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPolicy:
+    """Quota and defaults of a tenant; `quota_accelerators` None = no limit."""
+
+    name: str
+    weight: int = 1
+    quota_accelerators: int | None = None
+    cluster_quota: Mapping[str, int] = field(default_factory=dict)
+    default_max_runtime_s: int = 24 * 3600
+    max_runtime_s: int = 31 * 24 * 3600

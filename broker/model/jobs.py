@@ -1,0 +1,261 @@
+"""Jobs and attempts as values: what the lifecycle steps over and the records hold.
+
+An *attempt* is one try of a job (or of a slice of an array) in one cluster and never goes back; a
+*job*'s phase is derived from its attempts. Times are UTC epoch milliseconds, 0 = not yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.ids import AttemptUid, Cluster, JobId, Tenant
+from federation.runs import Runs
+from federation.usage import Usage
+
+
+class JobPhase(StrEnum):
+    """Where a job stands. Derived: ended > running > placed > held > queued."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    PLACED = "placed"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class AttemptPhase(StrEnum):
+    """Where an attempt stands; the order here is the only order it may move in."""
+
+    PLACED = "placed"
+    RESERVED = "reserved"
+    PREPARING = "preparing"
+    STARTING = "starting"
+    RUNNING = "running"
+    RELEASING = "releasing"
+    ENDED = "ended"
+
+    @property
+    def rank(self) -> int:
+        """Position in the life of an attempt, 0 = placed."""
+        return _RANK[self]
+
+
+_RANK = {phase: rank for rank, phase in enumerate(AttemptPhase)}
+
+
+class Desired(StrEnum):
+    """What the broker wants of an attempt."""
+
+    RUN = "run"
+    STOP = "stop"
+
+
+class OutcomeKind(StrEnum):
+    """How an attempt or a job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    LOST = "lost"
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended; `code` is a refusal code where refused, `signal` 0 = none."""
+
+    kind: OutcomeKind
+    exit_code: int = 0
+    signal: int = 0
+    code: str = ""
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result file that came back, as a blob."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTasks:
+    """Array tasks that ended the same bad way."""
+
+    tasks: Runs
+    exit_code: int
+    signal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStates:
+    """Ends of array tasks. What is in neither is unstarted or in a live slice."""
+
+    succeeded: Runs = field(default_factory=Runs)
+    failed: tuple[FailedTasks, ...] = ()
+    cancelled: Runs = field(default_factory=Runs)
+
+    @property
+    def failed_runs(self) -> Runs:
+        """All failed tasks, whatever their exit code."""
+        every = Runs()
+        for group in self.failed:
+            every = every.union(group.tasks)
+        return every
+
+    @property
+    def ended(self) -> Runs:
+        """All tasks that will not run again."""
+        return self.succeeded.union(self.failed_runs).union(self.cancelled)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try in one cluster. Resources are per replica; `tasks`/`width` only for slices."""
+
+    uid: AttemptUid
+    job: JobId
+    tenant: Tenant
+    cluster: Cluster
+    region: str
+    pool: str
+    epoch: int
+    dispatch_seq: int
+    ticket: bytes
+    placed_ms: int
+    desired: Desired = Desired.RUN
+    stop_why: OutcomeKind | None = None
+    phase: AttemptPhase = AttemptPhase.PLACED
+    confirmed_seq: int = 0
+    tasks: Runs = field(default_factory=Runs)
+    width: int = 0
+    replicas: int = 1
+    accelerators_per_replica: int = 0
+    accelerator: str = "CPU"
+    cpus_milli_per_replica: int = 0
+    memory_bytes_per_replica: int = 0
+    max_runtime_s: int = 0
+    stop_grace_s: int = 30
+    reserved_ms: int = 0
+    prepared_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    outcome: Outcome | None = None
+    event_seq: int = 0
+    price_micro_usd_per_accelerator_hour: int = 0
+    price_source: str = ""
+    price_as_of_ms: int = 0
+    expected_start_delay_ms: int = 0
+    handshake_ms: int = 0
+    prepare_ms: int = 0
+    launch_ms: int = 0
+    outputs: tuple[Output, ...] = ()
+    local_id: str = ""
+    nodes: tuple[str, ...] = ()
+    cycle: str = ""
+    log_bytes: tuple[tuple[str, int], ...] = ()
+    started_tasks: Runs = field(default_factory=Runs)
+
+    @property
+    def copies(self) -> int:
+        """How many copies run at once: the width of a slice, else 1."""
+        return max(self.width, 1)
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators (or CPU slots) charged to this attempt."""
+        return self.copies * self.replicas * max(self.accelerators_per_replica, 1)
+
+    @property
+    def live(self) -> bool:
+        """Not ended: its capacity is still taken."""
+        return self.phase is not AttemptPhase.ENDED
+
+    @property
+    def lagging(self) -> bool:
+        """The site has not yet answered the last command decided for it."""
+        return self.live and (
+            self.confirmed_seq < self.dispatch_seq or self.desired is Desired.STOP
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AvoidedCluster:
+    """A cluster not to try again before `until_ms`, and why."""
+
+    cluster: Cluster
+    code: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job and its live attempts."""
+
+    id: JobId
+    tenant: Tenant
+    name: str
+    subject: str
+    priority: int
+    class_key: str
+    created_ms: int
+    changed_ms: int
+    tasks: Runs = field(default_factory=Runs)
+    phase: JobPhase = JobPhase.QUEUED
+    reason_code: str = ""
+    reason_text: str = ""
+    attempts_made: int = 0
+    retries_used: int = 0
+    not_before_ms: int = 0
+    avoid: tuple[AvoidedCluster, ...] = ()
+    started_ms: int = 0
+    ended_ms: int = 0
+    outcome: Outcome | None = None
+    cost_micro_usd: int = 0
+    held: bool = False
+    cancel: bool = False
+    task_states: TaskStates = field(default_factory=TaskStates)
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def is_array(self) -> bool:
+        """Whether this job is an array of tasks."""
+        return bool(self.tasks)
+
+    @property
+    def live_attempts(self) -> tuple[Attempt, ...]:
+        """Attempts that have not ended."""
+        return tuple(a for a in self.attempts if a.live)
+
+    @property
+    def unassigned_tasks(self) -> Runs:
+        """Array tasks that neither ended nor lie in a live slice."""
+        left = self.tasks.difference(self.task_states.ended)
+        for attempt in self.live_attempts:
+            left = left.difference(attempt.tasks)
+        return left
+
+    def attempt(self, uid: str) -> Attempt | None:
+        """The attempt of that uid, live or just ended; None when unknown here."""
+        return next((a for a in self.attempts if a.uid == uid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What users asked of a job since it was submitted."""
+
+    cancel: bool = False
+    hold: bool = False
+    priority: int | None = None
+    at_ms: int = 0
+    subject: str = ""
+    why: str = ""
