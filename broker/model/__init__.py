@@ -1,1 +1,2 @@
-"""Frozen values that decide and control share: fleet, problem, plan, receipt. No behaviour, no I/O."""
+"""Frozen values that decide and control share: fleet, problem, plan, receipt. No behaviour, no
+I/O."""

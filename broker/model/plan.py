@@ -37,8 +37,8 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class NodeFill:
-    """Each of the nodes `first_node .. first_node + nodes - 1` of a pool takes the same replicas:
-    `contents` is (job id, replicas) with at least one replica each."""
+    """Each of the nodes `first_node .. first_node + nodes - 1` of a pool takes the same
+    replicas: `contents` is (job id, replicas) with at least one replica each."""
 
     pool: str
     first_node: int
@@ -51,10 +51,10 @@ class Plan:
     """What goes where, what it costs, and what is known about the best possible.
 
     `objective_usd` is value minus cost in scalar mode, minus the cost in place_first.
-    `bound_usd` is an upper bound on it (in place_first given the placed weight of each priority), None
-    where no valid one is known. `placed` maps a priority to its placed accelerators, `whole_nodes` a
-    pool to the whole nodes given to smaller replicas. `fills` are disjoint, by pool then node.
-    `notes` are remarks for operators, such as a solver that died.
+    `bound_usd` is an upper bound on it (in place_first given the placed weight of each
+    priority), None where no valid one is known. `placed` maps a priority to its placed
+    accelerators, `whole_nodes` a pool to the whole nodes given to smaller replicas. `fills` are
+    disjoint, by pool then node. `notes` are remarks for operators, such as a solver that died.
     """
 
     status: PlanStatus
@@ -70,7 +70,8 @@ class Plan:
 
     @property
     def gap(self) -> float | None:
-        """(bound - objective) / max(|bound|, 1e-9) as a fraction, at least 0; None without bound."""
+        """(bound - objective) / max(|bound|, 1e-9) as a fraction, at least 0; None without
+        bound."""
         if self.bound_usd is None:
             return None
         missing = max(0.0, self.bound_usd - self.objective_usd)

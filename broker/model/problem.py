@@ -1,8 +1,8 @@
 """A planning problem: everything one decision depends on, as one frozen value.
 
 `broker.decide.problem_file` reads it from the public JSON form (docs/planning-problem.md); the
-running broker builds it from a snapshot. Amounts of a job are per copy. Money is in USD, time in the
-unit the name says, memory in GiB, the order of `jobs` is age with the oldest first.
+running broker builds it from a snapshot. Amounts of a job are per copy. Money is in USD, time
+in the unit the name says, memory in GiB, the order of `jobs` is age with the oldest first.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`count` nodes that are alike. `free_cpus` and `free_memory_gib` bind on each of them; None is
-    no limit."""
+    """`count` nodes that are alike. `free_cpus` and `free_memory_gib` bind on each of them;
+    None is no limit."""
 
     count: int
     free_accelerators: int
@@ -61,12 +61,12 @@ class NodeGroup:
 class Pool:
     """Nodes of one cluster with the same accelerator, price kind and node shape.
 
-    `nodes` is what is free now, including what copies with `current_pool` here hold. Node numbers
-    in a plan count through `nodes` in its order, each group `count` times. `free_cpus` and
-    `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no limit.
-    `per_node` says that the pool was given node by node, so that a plan must name the nodes.
-    `when_empty` is the pool with nothing running (empty = not known); it only serves explanations.
-    A pool with `unusable` takes nothing, and that refusal is why.
+    `nodes` is what is free now, including what copies with `current_pool` here hold. Node
+    numbers in a plan count through `nodes` in its order, each group `count` times. `free_cpus`
+    and `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no
+    limit. `per_node` says that the pool was given node by node, so that a plan must name the
+    nodes. `when_empty` is the pool with nothing running (empty = not known); it only serves
+    explanations. A pool with `unusable` takes nothing, and that refusal is why.
     """
 
     name: str
@@ -96,13 +96,14 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`count` identical copies of a gang of `replicas`, each with `accelerators_per_replica` on one
-    node; a copy stays in one pool.
+    """`count` identical copies of a gang of `replicas`, each with `accelerators_per_replica` on
+    one node; a copy stays in one pool.
 
-    `accelerators` maps each model that will do to its speed; runtime there is `runtime_h / speed`.
-    `regions` None is everywhere, empty nowhere. cpus and memory are given per accelerator or, when
-    the `_per_replica` figure is not None, per replica. With `current_pool` every copy runs there
-    now. `excluded` maps a cluster to the reason why this job may not go there.
+    `accelerators` maps each model that will do to its speed; runtime there is `runtime_h /
+    speed`. `regions` None is everywhere, empty nowhere. cpus and memory are given per
+    accelerator or, when the `_per_replica` figure is not None, per replica. With `current_pool`
+    every copy runs there now. `excluded` maps a cluster to the reason why this job may not go
+    there.
     """
 
     id: str
@@ -155,8 +156,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row = from,
-    column = to; empty = all zero. A tenant of a job that is not in `tenants` has no quota."""
+    """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row =
+    from, column = to; empty = all zero. A tenant of a job that is not in `tenants` has no
+    quota."""
 
     regions: tuple[str, ...]
     clusters: tuple[Cluster, ...]

@@ -124,8 +124,8 @@ _DISPOSITIONS: dict[RefusalCode, Disposition] = (
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One reason. `subject` is what refused (a pool, cluster, tenant or attempt), `needed` and
-    `available` the two sides that did not meet, with their units, `advice` the smallest change that
-    would help; the last three may be empty."""
+    `available` the two sides that did not meet, with their units, `advice` the smallest change
+    that would help; the last three may be empty."""
 
     code: RefusalCode
     subject: str
