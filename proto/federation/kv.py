@@ -204,5 +204,20 @@ class LeaseNotFound(StoreError):
     """The lease expired or was revoked."""
 
 
-class SpaceExhausted(StoreError):
-    """The store is over its quota and takes no writes until compacted and defragmented."""
+class SpaceExhausted(AmbiguousCommit):
+    """The store is over its quota and takes no writes until compacted and defragmented.
+
+    Ambiguous, because etcd applies the write that crosses the line and still answers with this;
+    later ones are refused unapplied.
+    """
+
+
+class InvalidRequest(StoreError):
+    """The request makes no sense (same key written twice, empty key, revision of the future).
+
+    Not applied. Final: a mistake of the caller.
+    """
+
+
+class AlreadyExists(InvalidRequest):
+    """What was to be created (a user, a role, a lease id) is there already."""
