@@ -1,1 +1,1 @@
-"""Local schedulers behind one port; `process` runs jobs on this host."""
+"""Local schedulers behind one port: start with `port.py`. `process` runs jobs on this host."""

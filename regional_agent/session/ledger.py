@@ -1,0 +1,228 @@
+"""The reservation ledger: which attempt holds which cards, cpus and memory of the site.
+
+A frozen value: `reserve` and `release` return the next ledger. The site's own check is the last
+word on capacity, so this counts everything the agent has said yes to and not yet given back,
+whatever the broker or the local scheduler believe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from federation.refusals import Refusal, RefusalCode
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one process sits: cards (or slots) by index, on a node by its index in `pool`."""
+
+    pool: str
+    node: int
+    accelerators: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots."""
+
+    name: str
+    accelerator: str
+    nodes: int
+    accelerators_per_node: int
+    cpus_milli: int
+    memory_bytes: int
+    simulated: bool = False
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once."""
+
+    pool: str
+    replicas: int = 1
+    accelerators: int = 0
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    width: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Places of copy (lane) `l` and rank `r` stand at `l * replicas + r`."""
+
+    uid: str
+    request: Request
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` nodes alike in totals and in what is free on each of them."""
+
+    count: int
+    accelerator: str
+    total: int
+    free: int
+    cpus_milli: int
+    free_cpus_milli: int
+    memory_bytes: int
+    free_memory_bytes: int
+    domain: str
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFree:
+    """What is free on one node: indices of cards, milli-cpus, bytes."""
+
+    accelerators: tuple[int, ...]
+    cpus_milli: int
+    memory_bytes: int
+
+    def fits(self, request: Request) -> bool:
+        """True if one replica of `request` can be put here."""
+        return (
+            len(self.accelerators) >= request.accelerators
+            and self.cpus_milli >= request.cpus_milli
+            and self.memory_bytes >= request.memory_bytes
+        )
+
+    def without(self, request: Request, cards: tuple[int, ...]) -> NodeFree:
+        """What is left once a replica of `request` sits on `cards`."""
+        return NodeFree(
+            tuple(i for i in self.accelerators if i not in cards),
+            self.cpus_milli - request.cpus_milli,
+            self.memory_bytes - request.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The pools of the site and who holds what in them."""
+
+    pools: tuple[Pool, ...]
+    reservations: Mapping[str, Reservation] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def reserve(self, uid: str, request: Request) -> tuple[Ledger, Reservation] | Refusal:
+        """Hold capacity for `uid`, on the fullest nodes that fit so that empty ones stay whole.
+
+        The same uid and request again gives the same reservation. All or nothing.
+        """
+        held = self.reservations.get(uid)
+        if held is not None:
+            if held.request == request:
+                return self, held
+            return Refusal(
+                RefusalCode.SPEC_MISMATCH,
+                uid,
+                available="another reservation of the same attempt",
+            )
+        pool = next((p for p in self.pools if p.name == request.pool), None)
+        if pool is None:
+            return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"pool {request.pool!r}")
+        wanted = request.replicas * request.width
+        places = _pack(pool, self._nodes(pool), request, wanted)
+        if len(places) < wanted:
+            return Refusal(
+                RefusalCode.CAPACITY_TAKEN,
+                f"pool {pool.name}",
+                needed=_needs(pool, request),
+                available=f"room for {len(places)} replicas now",
+            )
+        made = Reservation(uid, request, places)
+        return self._with({**self.reservations, uid: made}), made
+
+    def adopt(self, reservation: Reservation) -> Ledger:
+        """Put a journalled reservation back after a restart, whatever else is held."""
+        return self._with({**self.reservations, reservation.uid: reservation})
+
+    def release(self, uid: str) -> Ledger:
+        """Give everything of `uid` back; one that holds nothing changes nothing."""
+        if uid not in self.reservations:
+            return self
+        return self._with({k: r for k, r in self.reservations.items() if k != uid})
+
+    def narrow(self, uid: str, width: int) -> Ledger:
+        """Give back the lanes of an array from `width` on; no wider than it was."""
+        held = self.reservations.get(uid)
+        if held is None or width >= held.request.width:
+            return self
+        kept = Reservation(
+            uid,
+            replace(held.request, width=width),
+            held.places[: width * held.request.replicas],
+        )
+        return self._with({**self.reservations, uid: kept})
+
+    def free(self) -> Mapping[str, tuple[NodeGroup, ...]]:
+        """Per pool what is free now, nodes alike merged, the freest group first."""
+        return {pool.name: _groups(pool, self._nodes(pool)) for pool in self.pools}
+
+    def _with(self, reservations: dict[str, Reservation]) -> Ledger:
+        return Ledger(self.pools, MappingProxyType(reservations))
+
+    def _nodes(self, pool: Pool) -> list[NodeFree]:
+        everything = NodeFree(
+            tuple(range(pool.accelerators_per_node)), pool.cpus_milli, pool.memory_bytes
+        )
+        nodes = [everything] * pool.nodes
+        for held in self.reservations.values():
+            for place in held.places:
+                # A site may have shrunk since: what lies outside is held nowhere.
+                if place.pool == pool.name and place.node < pool.nodes:
+                    left = nodes[place.node].without(held.request, place.accelerators)
+                    nodes[place.node] = left
+        return nodes
+
+
+def _pack(
+    pool: Pool, nodes: list[NodeFree], request: Request, wanted: int
+) -> tuple[Place, ...]:
+    """Places for up to `wanted` replicas: best fit, exact because all of them are alike."""
+    left = list(nodes)
+    places: list[Place] = []
+    order = sorted(range(len(left)), key=lambda i: (len(left[i].accelerators), i))
+    for index in order:
+        while len(places) < wanted and left[index].fits(request):
+            cards = left[index].accelerators[: request.accelerators]
+            left[index] = left[index].without(request, cards)
+            places.append(Place(pool.name, index, cards))
+            if not (request.accelerators or request.cpus_milli or request.memory_bytes):
+                # Something that needs nothing fits without end on the first node.
+                return tuple([places[0]] * wanted)
+    return tuple(places)
+
+
+def _groups(pool: Pool, nodes: list[NodeFree]) -> tuple[NodeGroup, ...]:
+    alike = Counter(
+        (len(n.accelerators), max(n.cpus_milli, 0), max(n.memory_bytes, 0)) for n in nodes
+    )
+    return tuple(
+        NodeGroup(
+            count=count,
+            accelerator=pool.accelerator,
+            total=pool.accelerators_per_node,
+            free=free,
+            cpus_milli=pool.cpus_milli,
+            free_cpus_milli=cpus_milli,
+            memory_bytes=pool.memory_bytes,
+            free_memory_bytes=memory_bytes,
+            domain=pool.domain,
+            simulated=pool.simulated,
+        )
+        for (free, cpus_milli, memory_bytes), count in sorted(alike.items(), reverse=True)
+    )
+
+
+def _needs(pool: Pool, request: Request) -> str:
+    return (
+        f"{request.replicas * request.width} replicas of {request.accelerators} "
+        f"{pool.accelerator}, {request.cpus_milli / 1000:g} cpus and "
+        f"{request.memory_bytes / 2**30:g} GiB each"
+    )
