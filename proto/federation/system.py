@@ -1,0 +1,48 @@
+"""The real clock, dice and ids. Imported by the app modules alone; nothing else may ask the machine."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+from federation.ids import RANDOM_BITS, JobId, make_job_id
+
+
+class SystemClock:
+    """`Clock` of this machine."""
+
+    def now_ms(self) -> int:
+        """UTC wall time in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of the monotonic clock (stands still while the machine sleeps, on Linux)."""
+        return time.monotonic()
+
+
+class SystemRng:
+    """`Rng` from the operating system's entropy."""
+
+    def __init__(self) -> None:
+        self._random = random.SystemRandom()
+
+    def random_bits(self, n: int) -> int:
+        """An integer in [0, 2**n), n >= 1."""
+        return self._random.getrandbits(n)
+
+    def uniform(self, lo: float, hi: float) -> float:
+        """A number in [lo, hi]."""
+        return self._random.uniform(lo, hi)
+
+
+class SystemIds:
+    """`Ids` from the operating system's entropy."""
+
+    def job_id(self, now_ms: int) -> JobId:
+        """A new job id ordered by `now_ms` (UTC epoch milliseconds)."""
+        return make_job_id(now_ms, secrets.randbits(RANDOM_BITS))
+
+    def token_bytes(self, n: int) -> bytes:
+        """`n` bytes fit for secrets."""
+        return secrets.token_bytes(n)
