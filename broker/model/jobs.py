@@ -164,6 +164,7 @@ class Attempt:
     cycle: str = ""
     log_bytes: tuple[tuple[str, int], ...] = ()
     started_tasks: Runs = field(default_factory=Runs)
+    extra: bytes = b""  # fields of a newer version, kept on rewrite
 
     @property
     def copies(self) -> int:
@@ -225,6 +226,7 @@ class Job:
     cancel: bool = False
     task_states: TaskStates = field(default_factory=TaskStates)
     attempts: tuple[Attempt, ...] = ()
+    extra: bytes = b""  # fields of a newer version, kept on rewrite
 
     @property
     def is_array(self) -> bool:

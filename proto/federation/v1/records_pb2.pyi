@@ -218,6 +218,7 @@ class JobRecord(google.protobuf.message.Message):
     STARTED_MS_FIELD_NUMBER: builtins.int
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     SUBJECT_FIELD_NUMBER: builtins.int
+    TASK_RUNS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     job: builtins.str
     tenant: builtins.str
@@ -254,6 +255,8 @@ class JobRecord(google.protobuf.message.Message):
 
     @property
     def avoid(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AvoidedCluster]: ...
+    @property
+    def task_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     def __init__(
         self,
         *,
@@ -280,9 +283,10 @@ class JobRecord(google.protobuf.message.Message):
         started_ms: builtins.int = ...,
         cost_micro_usd: builtins.int = ...,
         subject: builtins.str = ...,
+        task_runs: collections.abc.Iterable[Global___Run] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["counts", b"counts", "outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "avoid", b"avoid", "changed_ms", b"changed_ms", "class_key", b"class_key", "cost_micro_usd", b"cost_micro_usd", "counts", b"counts", "created_ms", b"created_ms", "ended_ms", b"ended_ms", "job", b"job", "live", b"live", "name", b"name", "not_before_ms", b"not_before_ms", "outcome", b"outcome", "phase", b"phase", "priority", b"priority", "reason_code", b"reason_code", "reason_text", b"reason_text", "retries_used", b"retries_used", "schema", b"schema", "started_ms", b"started_ms", "subject", b"subject", "tasks", b"tasks", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "avoid", b"avoid", "changed_ms", b"changed_ms", "class_key", b"class_key", "cost_micro_usd", b"cost_micro_usd", "counts", b"counts", "created_ms", b"created_ms", "ended_ms", b"ended_ms", "job", b"job", "live", b"live", "name", b"name", "not_before_ms", b"not_before_ms", "outcome", b"outcome", "phase", b"phase", "priority", b"priority", "reason_code", b"reason_code", "reason_text", b"reason_text", "retries_used", b"retries_used", "schema", b"schema", "started_ms", b"started_ms", "subject", b"subject", "task_runs", b"task_runs", "tasks", b"tasks", "tenant", b"tenant"]) -> None: ...
 
 Global___JobRecord: typing_extensions.TypeAlias = JobRecord
 
@@ -439,6 +443,7 @@ class AttemptRecord(google.protobuf.message.Message):
     LOGS_FIELD_NUMBER: builtins.int
     COLD_SESSION_FIELD_NUMBER: builtins.int
     HANDSHAKE_MS_FIELD_NUMBER: builtins.int
+    STARTED_TASKS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -493,6 +498,8 @@ class AttemptRecord(google.protobuf.message.Message):
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def logs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LogExtentRecord]: ...
+    @property
+    def started_tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     def __init__(
         self,
         *,
@@ -540,9 +547,10 @@ class AttemptRecord(google.protobuf.message.Message):
         logs: collections.abc.Iterable[Global___LogExtentRecord] | None = ...,
         cold_session: builtins.bool = ...,
         handshake_ms: builtins.int = ...,
+        started_tasks: collections.abc.Iterable[Global___Run] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 

@@ -1,0 +1,355 @@
+"""Jobs, attempts, intents and task chunks as the bytes that lie in etcd, and back.
+
+Fields of a newer version are carried in `extra` and appended on rewrite (concatenated protobuf
+messages merge), so an older broker never loses what a newer one wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from broker.model.jobs import (
+    Attempt,
+    AttemptPhase,
+    AvoidedCluster,
+    Desired,
+    FailedTasks,
+    Intent,
+    Job,
+    JobPhase,
+    Outcome,
+    OutcomeKind,
+    Output,
+    TaskStates,
+)
+from federation.ids import AttemptUid, Cluster, JobId, Tenant
+from federation.runs import Runs
+from federation.usage import Usage
+from federation.wire import records as pb
+
+SCHEMA = 1
+
+
+class RecordUnreadable(ValueError):
+    """Bytes in etcd that are no record of ours; names the key."""
+
+
+def unknown_part(record: Message) -> bytes:
+    """Serialised fields of `record` that this version does not know (mostly none)."""
+    if len(UnknownFieldSet(record)) == 0:
+        return b""
+    rest = type(record)()
+    rest.CopyFrom(record)
+    for known in list(rest.DESCRIPTOR.fields):
+        rest.ClearField(known.name)
+    return rest.SerializeToString()
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def runs_to_pb(runs: Runs) -> list[pb.Run]:
+    """Runs as repeated messages."""
+    return [pb.Run(first=first, last=last) for first, last in runs.runs]
+
+
+def runs_from_pb(runs: Iterable[pb.Run]) -> Runs:
+    """Repeated `Run` messages as runs; order and overlaps do not matter."""
+    return Runs.of((run.first, run.last) for run in runs)
+
+
+def usage_to_pb(usage: Usage) -> pb.Usage:
+    """Usage figures as a message."""
+    return pb.Usage(
+        wall_ms=usage.wall_ms,
+        cpu_ms=usage.cpu_ms,
+        max_rss_bytes=usage.max_rss_bytes,
+        accelerator_ms=usage.accelerator_ms,
+    )
+
+
+def usage_from_pb(record: pb.Usage) -> Usage:
+    """A usage message as a value."""
+    return Usage(
+        wall_ms=record.wall_ms,
+        cpu_ms=record.cpu_ms,
+        max_rss_bytes=record.max_rss_bytes,
+        accelerator_ms=record.accelerator_ms,
+    )
+
+
+def outcome_to_pb(outcome: Outcome) -> pb.Outcome:
+    """An outcome as a message."""
+    return pb.Outcome(
+        kind=outcome.kind.value,
+        exit_code=outcome.exit_code,
+        signal=outcome.signal,
+        code=outcome.code,
+        text=outcome.text[:500],
+        usage=usage_to_pb(outcome.usage),
+    )
+
+
+def outcome_from_pb(record: pb.Outcome) -> Outcome | None:
+    """An outcome message as a value; None where the kind is empty (not ended)."""
+    if not record.kind:
+        return None
+    return Outcome(
+        kind=OutcomeKind(record.kind),
+        exit_code=record.exit_code,
+        signal=record.signal,
+        code=record.code,
+        text=record.text,
+        usage=usage_from_pb(record.usage),
+    )
+
+
+def output_to_pb(output: Output) -> pb.Output:
+    """A result file as a message."""
+    return pb.Output(
+        path=output.path, sha256=output.sha256, size_bytes=output.size_bytes, mode=output.mode
+    )
+
+
+def output_from_pb(record: pb.Output) -> Output:
+    """A result file message as a value."""
+    return Output(record.path, record.sha256, record.size_bytes, record.mode)
+
+
+# Jobs ---------------------------------------------------------------------------------------------
+
+
+def task_counts(job: Job) -> pb.Counts:
+    """How many tasks of an array are in each state."""
+    states = job.task_states
+    ended = states.ended.count
+    running = sum(
+        a.started_tasks.difference(states.ended).count for a in job.live_attempts
+    )
+    return pb.Counts(
+        unstarted=job.tasks.count - ended - running,
+        running=running,
+        succeeded=states.succeeded.count,
+        failed=states.failed_runs.count,
+        cancelled=states.cancelled.count,
+    )
+
+
+def encode_job(job: Job) -> bytes:
+    """A job's own record; attempts and task chunks are records of their own."""
+    record = pb.JobRecord(
+        schema=SCHEMA,
+        job=job.id,
+        tenant=job.tenant,
+        name=job.name,
+        subject=job.subject,
+        priority=job.priority,
+        class_key=job.class_key,
+        phase=job.phase.value,
+        created_ms=job.created_ms,
+        changed_ms=job.changed_ms,
+        tasks=job.tasks.count,
+        reason_code=job.reason_code,
+        reason_text=job.reason_text[:400],
+        live=[pb.LiveAttempt(uid=a.uid, cluster=a.cluster) for a in job.live_attempts],
+        attempts=job.attempts_made,
+        ended_ms=job.ended_ms,
+        retries_used=job.retries_used,
+        not_before_ms=job.not_before_ms,
+        avoid=[
+            pb.AvoidedCluster(cluster=a.cluster, code=a.code, until_ms=a.until_ms)
+            for a in job.avoid
+        ],
+        started_ms=job.started_ms,
+        cost_micro_usd=job.cost_micro_usd,
+        task_runs=runs_to_pb(job.tasks),
+    )
+    if job.is_array:
+        record.counts.CopyFrom(task_counts(job))
+    if job.outcome is not None:
+        record.outcome.CopyFrom(outcome_to_pb(job.outcome))
+    return record.SerializeToString() + job.extra
+
+
+def decode_job(key: str, value: bytes) -> Job:
+    """The job of a record, without its attempts and task states. Raises `RecordUnreadable`."""
+    record = pb.JobRecord()
+    try:
+        record.ParseFromString(value)
+        phase = JobPhase(record.phase)
+    except (ValueError, DecodeError) as error:
+        raise RecordUnreadable(f"{key}: {error}") from error
+    return Job(
+        id=JobId(record.job),
+        tenant=Tenant(record.tenant),
+        name=record.name,
+        subject=record.subject,
+        priority=record.priority,
+        class_key=record.class_key,
+        created_ms=record.created_ms,
+        changed_ms=record.changed_ms,
+        tasks=runs_from_pb(record.task_runs),
+        phase=phase,
+        held=phase is JobPhase.HELD,
+        reason_code=record.reason_code,
+        reason_text=record.reason_text,
+        attempts_made=record.attempts,
+        retries_used=record.retries_used,
+        not_before_ms=record.not_before_ms,
+        avoid=tuple(
+            AvoidedCluster(Cluster(a.cluster), a.code, a.until_ms) for a in record.avoid
+        ),
+        started_ms=record.started_ms,
+        ended_ms=record.ended_ms,
+        outcome=outcome_from_pb(record.outcome),
+        cost_micro_usd=record.cost_micro_usd,
+        extra=unknown_part(record),
+    )
+
+
+# Attempts -----------------------------------------------------------------------------------------
+
+
+def encode_attempt(attempt: Attempt) -> bytes:
+    """An attempt as its record."""
+    record = pb.AttemptRecord(
+        schema=SCHEMA,
+        uid=attempt.uid,
+        job=attempt.job,
+        tenant=attempt.tenant,
+        cluster=attempt.cluster,
+        region=attempt.region,
+        pool=attempt.pool,
+        desired=attempt.desired.value,
+        stop_why=attempt.stop_why.value if attempt.stop_why else "",
+        confirmed=attempt.phase.value,
+        dispatch_seq=attempt.dispatch_seq,
+        confirmed_seq=attempt.confirmed_seq,
+        epoch=attempt.epoch,
+        ticket=attempt.ticket,
+        tasks=runs_to_pb(attempt.tasks),
+        width=attempt.width,
+        replicas=attempt.replicas,
+        accelerators_per_replica=attempt.accelerators_per_replica,
+        cpus_milli_per_replica=attempt.cpus_milli_per_replica,
+        memory_bytes_per_replica=attempt.memory_bytes_per_replica,
+        accelerator=attempt.accelerator,
+        max_runtime_s=attempt.max_runtime_s,
+        stop_grace_s=attempt.stop_grace_s,
+        placed_ms=attempt.placed_ms,
+        reserved_ms=attempt.reserved_ms,
+        prepared_ms=attempt.prepared_ms,
+        started_ms=attempt.started_ms,
+        ended_ms=attempt.ended_ms,
+        event_seq=attempt.event_seq,
+        price_micro_usd_per_accelerator_hour=attempt.price_micro_usd_per_accelerator_hour,
+        price_source=attempt.price_source,
+        price_as_of_ms=attempt.price_as_of_ms,
+        expected_start_delay_ms=attempt.expected_start_delay_ms,
+        handshake_ms=attempt.handshake_ms,
+        prepare_ms=attempt.prepare_ms,
+        launch_ms=attempt.launch_ms,
+        outputs=[output_to_pb(o) for o in attempt.outputs],
+        local_id=attempt.local_id,
+        nodes=list(attempt.nodes),
+        receipt_cycle=attempt.cycle,
+        logs=[pb.LogExtentRecord(stream=s, bytes=n) for s, n in attempt.log_bytes],
+        started_tasks=runs_to_pb(attempt.started_tasks),
+    )
+    if attempt.outcome is not None:
+        record.outcome.CopyFrom(outcome_to_pb(attempt.outcome))
+    return record.SerializeToString() + attempt.extra
+
+
+def decode_attempt(key: str, value: bytes) -> Attempt:
+    """The attempt of a record. Raises `RecordUnreadable`."""
+    r = pb.AttemptRecord()
+    try:
+        r.ParseFromString(value)
+        phase, desired = AttemptPhase(r.confirmed), Desired(r.desired)
+        stop_why = OutcomeKind(r.stop_why) if r.stop_why else None
+    except (ValueError, DecodeError) as error:
+        raise RecordUnreadable(f"{key}: {error}") from error
+    return Attempt(
+        uid=AttemptUid(r.uid),
+        job=JobId(r.job),
+        tenant=Tenant(r.tenant),
+        cluster=Cluster(r.cluster),
+        region=r.region,
+        pool=r.pool,
+        epoch=r.epoch,
+        dispatch_seq=r.dispatch_seq,
+        ticket=r.ticket,
+        placed_ms=r.placed_ms,
+        desired=desired,
+        stop_why=stop_why,
+        phase=phase,
+        confirmed_seq=r.confirmed_seq,
+        tasks=runs_from_pb(r.tasks),
+        width=r.width,
+        replicas=r.replicas,
+        accelerators_per_replica=r.accelerators_per_replica,
+        accelerator=r.accelerator,
+        cpus_milli_per_replica=r.cpus_milli_per_replica,
+        memory_bytes_per_replica=r.memory_bytes_per_replica,
+        max_runtime_s=r.max_runtime_s,
+        stop_grace_s=r.stop_grace_s,
+        reserved_ms=r.reserved_ms,
+        prepared_ms=r.prepared_ms,
+        started_ms=r.started_ms,
+        ended_ms=r.ended_ms,
+        outcome=outcome_from_pb(r.outcome),
+        event_seq=r.event_seq,
+        price_micro_usd_per_accelerator_hour=r.price_micro_usd_per_accelerator_hour,
+        price_source=r.price_source,
+        price_as_of_ms=r.price_as_of_ms,
+        expected_start_delay_ms=r.expected_start_delay_ms,
+        handshake_ms=r.handshake_ms,
+        prepare_ms=r.prepare_ms,
+        launch_ms=r.launch_ms,
+        outputs=tuple(output_from_pb(o) for o in r.outputs),
+        local_id=r.local_id,
+        nodes=tuple(r.nodes),
+        cycle=r.receipt_cycle,
+        log_bytes=tuple((e.stream, e.bytes) for e in r.logs),
+        started_tasks=runs_from_pb(r.started_tasks),
+        extra=unknown_part(r),
+    )
+
+
+# Intents ------------------------------------------------------------------------------------------
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """What users asked of a job, as its record."""
+    record = pb.IntentRecord(
+        schema=SCHEMA,
+        cancel=intent.cancel,
+        hold=intent.hold,
+        at_ms=intent.at_ms,
+        subject=intent.subject,
+        why=intent.why,
+    )
+    if intent.priority is not None:
+        record.priority = intent.priority
+    return record.SerializeToString()
+
+
+def decode_intent(key: str, value: bytes) -> Intent:
+    """The intent of a record. Raises `RecordUnreadable`."""
+    record = pb.IntentRecord()
+    try:
+        record.ParseFromString(value)
+    except DecodeError as error:
+        raise RecordUnreadable(f"{key}: {error}") from error
+    return Intent(
+        cancel=record.cancel,
+        hold=record.hold,
+        priority=record.priority if record.HasField("priority") else None,
+        at_ms=record.at_ms,
+        subject=record.subject,
+        why=record.why,
+    )

@@ -1,0 +1,200 @@
+"""The records of etcd as one replica sees them: listed once, then followed by watch.
+
+Reads of the API come from here, so a list costs etcd nothing; the leader builds its books from it.
+A replica's own writes are folded in from their answers, so it reads what it wrote. Folding is by
+revision: an older value never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, replace
+
+from broker.model.jobs import Attempt, Intent, Job
+from broker.state import keys
+from broker.state.codec import RecordUnreadable, decode_attempt, decode_intent, decode_job
+from broker.state.store import Store
+from broker.state.task_chunks import decode_chunks
+from federation.ids import JobId
+from federation.kv import Compacted, Delete, KeyValue, Op, Put, StoreUnavailable
+
+RETRY_S = 0.5
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record changed; `value` None = deleted."""
+
+    revision: int
+    index: int
+    key: str
+    value: bytes | None
+
+
+class Projection:
+    """Everything under the root, by key, with jobs and attempts decoded on demand."""
+
+    def __init__(self, store: Store, on_unreadable: Callable[[str], None]) -> None:
+        self._store = store
+        self._on_unreadable = on_unreadable
+        self._values: dict[str, tuple[int, bytes]] = {}
+        self._tombstones: dict[str, int] = {}
+        self._jobs: dict[str, Job] = {}
+        self._attempts: dict[str, dict[str, Attempt]] = {}
+        self._chunks: dict[str, set[str]] = {}
+        self._followers: set[asyncio.Queue[Change | None]] = set()
+        self.revision = 0
+        self.ready = asyncio.Event()
+
+    # Following ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """List everything, then follow it for ever; re-lists after a compaction."""
+        while True:
+            try:
+                await self._list()
+                self.ready.set()
+                async for batch in self._store.watch(keys.ROOT, self.revision + 1):
+                    for index, event in enumerate(batch.events):
+                        value = event.kv.value if event.kv else None
+                        self._fold(event.key, event.mod_revision, index, value)
+                    self.revision = max(self.revision, batch.revision)
+            except Compacted:
+                self._reset_followers()
+            except StoreUnavailable as error:
+                await asyncio.sleep(min(error.retry_after_s, RETRY_S))
+
+    async def _list(self) -> None:
+        seen: set[str] = set()
+        after, revision = "", 0
+        while True:
+            page = await self._store.range(
+                keys.ROOT, after=after, limit=PAGE, revision=revision
+            )
+            revision = revision or page.revision
+            for kv in page.kvs:
+                seen.add(kv.key)
+                self._fold(kv.key, kv.mod_revision, 0, kv.value)
+            if not page.more:
+                break
+            after = page.kvs[-1].key
+        for gone in [k for k, (at, _) in self._values.items() if k not in seen and at <= revision]:
+            self._fold(gone, revision, 0, None)
+        self.revision = max(self.revision, revision)
+
+    def fold_own(self, revision: int, ops: Iterable[Op]) -> None:
+        """Fold in what this replica just wrote, at the revision of its answer."""
+        for index, op in enumerate(ops):
+            if isinstance(op, Put):
+                self._fold(op.key, revision, index, op.value)
+            elif isinstance(op, Delete):
+                self._fold(op.key, revision, index, None)
+
+    def _fold(self, key: str, revision: int, index: int, value: bytes | None) -> None:
+        known = self._values.get(key)
+        newest = known[0] if known else self._tombstones.get(key, 0)
+        if revision <= newest:
+            return
+        if value is None:
+            if known is not None:
+                del self._values[key]
+            self._tombstones[key] = revision
+            if len(self._tombstones) > 20_000:
+                self._tombstones = dict(list(self._tombstones.items())[10_000:])
+        else:
+            self._values[key] = (revision, value)
+        self._index(key, value)
+        change = Change(revision, index, key, value)
+        for queue in self._followers:
+            queue.put_nowait(change)
+
+    def _index(self, key: str, value: bytes | None) -> None:
+        try:
+            if key.startswith(keys.JOBS):
+                self._jobs.pop(keys.last_part(key), None)
+                if value is not None:
+                    self._jobs[keys.last_part(key)] = decode_job(key, value)
+            elif key.startswith(keys.ATTEMPTS):
+                uid = keys.last_part(key)
+                of_job = self._attempts.setdefault(uid.rsplit("-", 1)[0], {})
+                of_job.pop(uid, None)
+                if value is not None:
+                    of_job[uid] = decode_attempt(key, value)
+                elif not of_job:
+                    del self._attempts[uid.rsplit("-", 1)[0]]
+            elif key.startswith(keys.TASKS):
+                chunks = self._chunks.setdefault(key[len(keys.TASKS) :].split("/")[0], set())
+                chunks.discard(key) if value is None else chunks.add(key)
+        except RecordUnreadable as error:
+            self._on_unreadable(str(error))
+
+    # Followers ------------------------------------------------------------------------------------
+
+    async def follow(self) -> AsyncIterator[Change | None]:
+        """Every change from now on; None = changes were missed, look at everything again."""
+        queue: asyncio.Queue[Change | None] = asyncio.Queue()
+        self._followers.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._followers.discard(queue)
+
+    def _reset_followers(self) -> None:
+        for queue in self._followers:
+            queue.put_nowait(None)
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def value(self, key: str) -> bytes | None:
+        """The bytes of one record."""
+        known = self._values.get(key)
+        return known[1] if known else None
+
+    def mod_revision(self, key: str) -> int:
+        """Revision of the last write of a record, 0 = absent."""
+        known = self._values.get(key)
+        return known[0] if known else 0
+
+    def under(self, prefix: str) -> list[KeyValue]:
+        """All records under a prefix, in key order."""
+        return [
+            KeyValue(key, value, 0, revision, 0)
+            for key, (revision, value) in sorted(self._values.items())
+            if key.startswith(prefix)
+        ]
+
+    def job(self, job: str) -> Job | None:
+        """A job with its attempts and task states; None when unknown (perhaps in the ledger)."""
+        found = self._jobs.get(job)
+        return self._whole(found) if found is not None else None
+
+    def jobs(self) -> list[Job]:
+        """All jobs in etcd, oldest first, with attempts but without task states."""
+        return [
+            replace(job, attempts=self._attempts_of(job.id))
+            for _, job in sorted(self._jobs.items())
+        ]
+
+    def whole_jobs(self) -> list[Job]:
+        """All jobs in etcd with attempts and task states, oldest first."""
+        return [self._whole(job) for _, job in sorted(self._jobs.items())]
+
+    def intent(self, job: str) -> tuple[Intent, int]:
+        """What users asked of a job and the revision of that record (0 = nothing asked)."""
+        known = self._values.get(keys.intent(job))
+        if known is None:
+            return Intent(), 0
+        return decode_intent(keys.intent(job), known[1]), known[0]
+
+    def _attempts_of(self, job: JobId) -> tuple[Attempt, ...]:
+        of_job = self._attempts.get(job, {})
+        return tuple(sorted(of_job.values(), key=lambda a: int(a.uid.rsplit("-", 1)[1])))
+
+    def _whole(self, job: Job) -> Job:
+        chunks = (self._values[key][1] for key in sorted(self._chunks.get(job.id, ())))
+        return replace(
+            job, attempts=self._attempts_of(job.id), task_states=decode_chunks(chunks)
+        )
