@@ -6,7 +6,7 @@ keyed by the attempt's uid, and every call may be repeated: the second call chan
 
 Two kinds of trouble are kept apart. A *refusal* is an answer (a `Refusal` of
 `federation.refusals`): the scheduler will not do it. `SchedulerUnavailable` is raised when the
-scheduler could not be asked: nothing is known about the effect, so ask again, and never conclude
+scheduler could not be asked: nothing is known about the effect, so ask again; never conclude
 from it that an attempt has ended.
 """
 
