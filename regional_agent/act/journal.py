@@ -1,9 +1,9 @@
 """The agent's durable memory: what it said yes to, what it must still tell the broker.
 
 One SQLite file in WAL mode with `synchronous=FULL`: when `commit()` has returned, its contents
-survive a power cut. Nothing is done for the broker, and nothing said to it, before the line that
-says so is in here. Sequence numbers are never reset. Not safe for use by several threads at once;
-a whole `with journal.commit()` may run in any thread.
+survive a power cut. Nothing is done for the broker, and nothing said to it, before the line
+that says so is in here. Sequence numbers are never reset. Not safe for use by several threads
+at once; a whole `with journal.commit()` may run in any thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS events (
 
 
 class JournalCorrupt(Exception):
-    """The file is no journal, is damaged, or was written by a newer version. Nothing was changed.
+    """The file is no journal, is damaged, or comes from a newer version. It was not changed.
 
     Whoever gets this must treat the disk as lost: set the file aside, open a fresh journal, and
     look every attempt up at the scheduler before launching anything.
@@ -58,7 +58,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class JournalledAttempt:
-    """An acceptance and how far it came. `ended_seq` != 0: a tombstone, kept until forgotten."""
+    """An acceptance and how far it came. `ended_seq` != 0: a tombstone."""
 
     acceptance: Acceptance
     state: str
@@ -179,7 +179,7 @@ class Transaction:
         return found.rowcount > 0
 
     def raise_event_seq(self, at_least: int) -> None:
-        """Start after what the broker already has from this cluster (another disk, or older)."""
+        """Start after what the broker has from this cluster (another disk, or an older one)."""
         self._event_seq = max(self._event_seq, at_least)
 
     def set_addresses(self, addresses: Sequence[str]) -> None:
@@ -240,7 +240,7 @@ class Journal:
         self._position = after
 
     def attempts(self) -> tuple[JournalledAttempt, ...]:
-        """Every attempt in the journal, tombstones included, in the order they were accepted."""
+        """Every attempt in the journal, tombstones too, in the order they were accepted."""
         rows = self._db.execute("SELECT * FROM attempts ORDER BY dispatch_seq, uid")
         return tuple(_attempt(row) for row in rows)
 
