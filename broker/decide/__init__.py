@@ -1,1 +1,2 @@
-"""Pure: `decide(problem) -> Plan`. Options, floors, CP-SAT, verify, explain. No clock, dice or I/O."""
+"""Pure: `decide(problem) -> Plan`. Options, floors, CP-SAT, verify, explain. No clock, dice or
+I/O."""
