@@ -1,7 +1,7 @@
 """Values and errors of a revisioned key-value store with etcd's semantics.
 
-Shared by the etcd client (`federation.etcd`) and the broker's `Store` port, so that the memory twin
-and the real one speak the same words. Keys are text, values bytes, revisions the store's own.
+Shared by the etcd client (`federation.etcd`) and the broker's `Store` port, so that the memory
+twin and the real one speak the same words. Keys are text, values bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """One key as it stood at some revision. `version` counts writes since creation (1 = new)."""
+    """One key as it stood at a revision. `version` counts writes since creation (1 = new)."""
 
     key: str
     value: bytes
@@ -22,7 +22,7 @@ class KeyValue:
     lease: int = 0
 
 
-# Compares -----------------------------------------------------------------------------------------
+# Compares -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ValueIs:
 
 Compare = Absent | Present | ModRevisionIs | ValueIs
 
-# Operations ---------------------------------------------------------------------------------------
+# Operations -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,10 @@ class Get:
 class Txn:
     """If every compare holds run `then`, else `orelse`; may be nested as an operation.
 
-    Limits measured on etcd 3.4: compares and operations <= 128 a level, and an inner transaction's
-    budget is 128 less the outer's operations; 1.5 MiB a request.
+    Every compare, nested ones too, is judged on the state before the whole transaction; a `Get`
+    sees the writes before it. Limits measured on etcd 3.4: compares and operations <= 128 a
+    level, and an inner transaction's budget is 128 less the longest list of the outer; 1.5 MiB
+    a request. One key may be put once, and not be both put and deleted.
     """
 
     compare: tuple[Compare, ...] = ()
@@ -109,7 +111,7 @@ OPS_PER_TXN_MAX = 128
 REQUEST_BYTES_MAX = 1_500_000  # a little under etcd's 1.5 MiB request limit
 
 
-# Answers ------------------------------------------------------------------------------------------
+# Answers --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,10 @@ class OpResult:
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """Whether the compares held, the store's revision after, and one result per operation run."""
+    """Whether the compares held, the store's revision after, and one result per operation run.
+
+    A nested result carries the revision of the whole.
+    """
 
     succeeded: bool
     revision: int
@@ -162,7 +167,7 @@ class WatchBatch:
     events: Sequence[WatchEvent]
 
 
-# Errors -------------------------------------------------------------------------------------------
+# Errors ---------------------------------------------------------------------------------------
 
 
 class StoreError(Exception):
