@@ -135,6 +135,7 @@ class Attempt:
     desired: Desired = Desired.RUN
     stop_why: OutcomeKind | None = None
     phase: AttemptPhase = AttemptPhase.PLACED
+    placed_seq: int = 0  # command number of its dispatch; `dispatch_seq` is the latest
     confirmed_seq: int = 0
     tasks: Runs = field(default_factory=Runs)
     width: int = 0
@@ -175,6 +176,11 @@ class Attempt:
     def accelerators(self) -> int:
         """Accelerators (or CPU slots) charged to this attempt."""
         return self.copies * self.replicas * max(self.accelerators_per_replica, 1)
+
+    @property
+    def first_seq(self) -> int:
+        """Command number of its dispatch; `dispatch_seq` may be that of a later command."""
+        return self.placed_seq or self.dispatch_seq
 
     @property
     def live(self) -> bool:
@@ -249,6 +255,16 @@ class Job:
     def attempt(self, uid: str) -> Attempt | None:
         """The attempt of that uid, live or just ended; None when unknown here."""
         return next((a for a in self.attempts if a.uid == uid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What of a job's spec its lifecycle depends on. `retry_on` holds outcome kinds."""
+
+    retry_attempts: int = 0
+    retry_on: frozenset[OutcomeKind] = frozenset()
+    stop_grace_s: int = 30
+    max_start_delay_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

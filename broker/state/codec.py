@@ -16,14 +16,12 @@ from broker.model.jobs import (
     AttemptPhase,
     AvoidedCluster,
     Desired,
-    FailedTasks,
     Intent,
     Job,
     JobPhase,
     Outcome,
     OutcomeKind,
     Output,
-    TaskStates,
 )
 from federation.ids import AttemptUid, Cluster, JobId, Tenant
 from federation.runs import Runs
@@ -43,8 +41,8 @@ def unknown_part(record: Message) -> bytes:
         return b""
     rest = type(record)()
     rest.CopyFrom(record)
-    for known in list(rest.DESCRIPTOR.fields):
-        rest.ClearField(known.name)
+    for name in rest.DESCRIPTOR.fields_by_name:
+        rest.ClearField(name)
     return rest.SerializeToString()
 
 
@@ -227,6 +225,7 @@ def encode_attempt(attempt: Attempt) -> bytes:
         stop_why=attempt.stop_why.value if attempt.stop_why else "",
         confirmed=attempt.phase.value,
         dispatch_seq=attempt.dispatch_seq,
+        placed_seq=attempt.placed_seq,
         confirmed_seq=attempt.confirmed_seq,
         epoch=attempt.epoch,
         ticket=attempt.ticket,
@@ -282,6 +281,7 @@ def decode_attempt(key: str, value: bytes) -> Attempt:
         pool=r.pool,
         epoch=r.epoch,
         dispatch_seq=r.dispatch_seq,
+        placed_seq=r.placed_seq,
         ticket=r.ticket,
         placed_ms=r.placed_ms,
         desired=desired,

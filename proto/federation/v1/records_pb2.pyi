@@ -444,6 +444,7 @@ class AttemptRecord(google.protobuf.message.Message):
     COLD_SESSION_FIELD_NUMBER: builtins.int
     HANDSHAKE_MS_FIELD_NUMBER: builtins.int
     STARTED_TASKS_FIELD_NUMBER: builtins.int
+    PLACED_SEQ_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -488,6 +489,7 @@ class AttemptRecord(google.protobuf.message.Message):
     stop_grace_s: builtins.int
     cold_session: builtins.bool
     handshake_ms: builtins.int
+    placed_seq: builtins.int
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @property
@@ -548,9 +550,10 @@ class AttemptRecord(google.protobuf.message.Message):
         cold_session: builtins.bool = ...,
         handshake_ms: builtins.int = ...,
         started_tasks: collections.abc.Iterable[Global___Run] | None = ...,
+        placed_seq: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 

@@ -1,0 +1,263 @@
+"""One handler per thing that may happen in a phase: job in, job out. Pure.
+
+The table (`table.py`) says which handler runs for which phase and event; nothing else calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from broker.lifecycle import events as ev
+from broker.lifecycle.outcomes import (
+    after_attempt,
+    derive_phase,
+    end,
+    merge_failed,
+    settle_array,
+)
+from broker.model.jobs import (
+    Attempt,
+    AttemptPhase,
+    Desired,
+    Job,
+    JobPhase,
+    Outcome,
+    OutcomeKind,
+    Terms,
+)
+
+JobHandler = Callable[[Job, Any, Terms, int], Job]
+AttemptHandler = Callable[[Job, Attempt, Any, Terms, int], Job]
+
+
+class Rejected(ValueError):
+    """An event that may not happen to this job as it stands; nothing was changed."""
+
+
+# Events of the site -------------------------------------------------------------------------------
+
+
+def _with(job: Job, attempt: Attempt) -> Job:
+    attempts = tuple(attempt if a.uid == attempt.uid else a for a in job.attempts)
+    return derive_phase(replace(job, attempts=attempts))
+
+
+def _forward(attempt: Attempt, phase: AttemptPhase) -> AttemptPhase:
+    return phase if phase.rank > attempt.phase.rank else attempt.phase
+
+
+def accepted(job: Job, attempt: Attempt, event: ev.Accepted, terms: Terms, now_ms: int) -> Job:
+    """Capacity is held at the site."""
+    return _with(
+        job,
+        replace(
+            attempt,
+            phase=_forward(attempt, AttemptPhase.RESERVED),
+            reserved_ms=attempt.reserved_ms or event.at_ms,
+            confirmed_seq=max(attempt.confirmed_seq, event.dispatch_seq),
+            nodes=event.nodes or attempt.nodes,
+        ),
+    )
+
+
+def prepared(job: Job, attempt: Attempt, event: ev.Prepared, terms: Terms, now_ms: int) -> Job:
+    """Everything the job needs is at the site."""
+    return _with(
+        job,
+        replace(
+            attempt,
+            phase=_forward(attempt, AttemptPhase.STARTING),
+            prepared_ms=attempt.prepared_ms or event.at_ms,
+            prepare_ms=event.prepare_ms,
+        ),
+    )
+
+
+def started(job: Job, attempt: Attempt, event: ev.Started, terms: Terms, now_ms: int) -> Job:
+    """It runs."""
+    job = replace(
+        job, started_ms=job.started_ms or event.at_ms, reason_code="", reason_text=""
+    )
+    return _with(
+        job,
+        replace(
+            attempt,
+            phase=_forward(attempt, AttemptPhase.RUNNING),
+            started_ms=attempt.started_ms or event.at_ms,
+            launch_ms=event.launch_ms,
+            local_id=event.local_id,
+            confirmed_seq=max(attempt.confirmed_seq, attempt.first_seq),
+        ),
+    )
+
+
+def tasks_changed(
+    job: Job, attempt: Attempt, event: ev.TasksChanged, terms: Terms, now_ms: int
+) -> Job:
+    """Tasks of a slice started or ended; only tasks of this slice count."""
+    mine, states = attempt.tasks, job.task_states
+    states = replace(
+        states,
+        succeeded=states.succeeded.union(
+            event.succeeded.intersection(mine).difference(states.ended)
+        ),
+        failed=merge_failed(
+            states.failed,
+            tuple(
+                replace(g, tasks=g.tasks.intersection(mine).difference(states.ended))
+                for g in event.failed
+            ),
+        ),
+    )
+    attempt = replace(attempt, started_tasks=attempt.started_tasks.union(event.started))
+    return _with(replace(job, task_states=states), attempt)
+
+
+def slice_set(job: Job, attempt: Attempt, event: ev.SliceSet, terms: Terms, now_ms: int) -> Job:
+    """The site works on the new set of tasks."""
+    return _with(
+        job,
+        replace(
+            attempt,
+            confirmed_seq=max(attempt.confirmed_seq, event.dispatch_seq),
+            tasks=event.tasks if event.dispatch_seq >= attempt.dispatch_seq else attempt.tasks,
+        ),
+    )
+
+
+def refused(job: Job, attempt: Attempt, event: ev.Refused, terms: Terms, now_ms: int) -> Job:
+    """The site did not take it."""
+    outcome = Outcome(OutcomeKind.REFUSED, code=event.code, text=event.text)
+    return _over(job, attempt, outcome, event.at_ms, terms, now_ms)
+
+
+def ended(job: Job, attempt: Attempt, event: ev.Ended, terms: Terms, now_ms: int) -> Job:
+    """It is over. A stop of ours gives the reason unless it ended by itself before."""
+    outcome = event.outcome
+    stopped = outcome.kind is OutcomeKind.CANCELLED
+    if stopped and attempt.stop_why is not None:
+        outcome = replace(outcome, kind=attempt.stop_why)
+    attempt = replace(attempt, outputs=event.outputs, log_bytes=event.log_bytes)
+    return _over(job, attempt, outcome, event.at_ms, terms, now_ms)
+
+
+def found_missing(
+    job: Job, attempt: Attempt, event: ev.FoundMissing, terms: Terms, now_ms: int
+) -> Job:
+    """The site does not have what it once confirmed: nobody saw its end."""
+    outcome = Outcome(OutcomeKind.LOST, text=event.text)
+    return _over(job, attempt, outcome, event.at_ms, terms, now_ms)
+
+
+def _over(
+    job: Job, attempt: Attempt, outcome: Outcome, at_ms: int, terms: Terms, now_ms: int
+) -> Job:
+    attempt = replace(
+        attempt,
+        phase=AttemptPhase.ENDED,
+        outcome=outcome,
+        ended_ms=max(at_ms, attempt.started_ms),
+        confirmed_seq=attempt.dispatch_seq,
+    )
+    return after_attempt(_with(job, attempt), attempt, terms, now_ms)
+
+
+# Events of users, planner and leader --------------------------------------------------------------
+
+
+def cancel(job: Job, event: ev.CancelAsked, terms: Terms, now_ms: int) -> Job:
+    """Stop what lives; end at once where nothing does."""
+    job = replace(job, cancel=True)
+    for attempt in job.live_attempts:
+        job = _with(job, _stopping(attempt, OutcomeKind.CANCELLED))
+    if job.is_array:
+        return settle_array(job, terms, now_ms)
+    if job.live_attempts:
+        return job
+    return end(job, Outcome(OutcomeKind.CANCELLED, text=event.why), now_ms)
+
+
+def _stopping(attempt: Attempt, why: OutcomeKind) -> Attempt:
+    if attempt.desired is Desired.STOP and attempt.stop_why is OutcomeKind.CANCELLED:
+        return attempt  # a cancel is never weakened to a withdrawal
+    return replace(attempt, desired=Desired.STOP, stop_why=why)
+
+
+def hold(job: Job, event: ev.HoldAsked, terms: Terms, now_ms: int) -> Job:
+    """No further placement; what runs runs on."""
+    held = replace(job, held=True)
+    if not job.live_attempts:
+        held = replace(held, reason_code="held", reason_text=f"held by {event.subject}")
+    return derive_phase(held)
+
+
+def release(job: Job, event: ev.ReleaseAsked, terms: Terms, now_ms: int) -> Job:
+    """Placement may go on."""
+    return derive_phase(replace(job, held=False, reason_code="", reason_text=""))
+
+
+def set_priority(job: Job, event: ev.PrioritySet, terms: Terms, now_ms: int) -> Job:
+    """Another priority from the next decision on."""
+    return replace(job, priority=event.priority)
+
+
+def placed(job: Job, event: ev.AttemptPlaced, terms: Terms, now_ms: int) -> Job:
+    """Take a new attempt in, if the job still wants one."""
+    attempt = event.attempt
+    if job.cancel or job.held:
+        raise Rejected(f"{job.id} is {'cancelled' if job.cancel else 'held'}")
+    if job.is_array:
+        if not attempt.tasks or attempt.tasks.difference(job.unassigned_tasks):
+            raise Rejected(f"{job.id}: tasks {attempt.tasks} are not all unassigned")
+    elif job.live_attempts:
+        raise Rejected(f"{job.id} already has a live attempt")
+    job = replace(
+        job,
+        attempts=(*job.attempts, attempt),
+        attempts_made=job.attempts_made + 1,
+        reason_code="",
+        reason_text="",
+    )
+    return derive_phase(job)
+
+
+def stop(job: Job, event: ev.StopDecided, terms: Terms, now_ms: int) -> Job:
+    """One attempt is to stop; it stays live until the site confirms."""
+    attempt = _live(job, event.uid)
+    return _with(job, _stopping(attempt, event.why))
+
+
+def grow_slice(job: Job, event: ev.SliceDecided, terms: Terms, now_ms: int) -> Job:
+    """Give a slice more tasks (or fewer unstarted ones)."""
+    attempt = _live(job, event.uid)
+    added = event.tasks.difference(attempt.tasks)
+    if added.difference(job.unassigned_tasks):
+        raise Rejected(f"{job.id}: tasks {added} are not all unassigned")
+    return _with(job, replace(attempt, tasks=event.tasks, dispatch_seq=event.dispatch_seq))
+
+
+def renew_ticket(job: Job, event: ev.TicketRenewed, terms: Terms, now_ms: int) -> Job:
+    """The same attempt under the epoch of a new leader."""
+    attempt = _live(job, event.uid)
+    return _with(job, replace(attempt, ticket=event.ticket, epoch=event.epoch))
+
+
+def explain_wait(job: Job, event: ev.WaitExplained, terms: Terms, now_ms: int) -> Job:
+    """Why it waits, as last decided."""
+    if (job.reason_code, job.reason_text) == (event.code, event.text):
+        return job
+    return replace(job, reason_code=event.code, reason_text=event.text)
+
+
+def _live(job: Job, uid: str) -> Attempt:
+    attempt = job.attempt(uid)
+    if attempt is None or not attempt.live:
+        raise Rejected(f"{job.id} has no live attempt {uid}")
+    return attempt
+
+
+def is_over(job: Job) -> bool:
+    """Whether nothing can happen to it any more."""
+    return job.phase is JobPhase.ENDED

@@ -1,0 +1,66 @@
+"""What must hold of every job after every step; checked in tests, simulation and on load. Pure."""
+
+from __future__ import annotations
+
+from broker.lifecycle.outcomes import derive_phase
+from broker.model.jobs import AttemptPhase, Job, JobPhase
+from federation.runs import Runs
+
+
+class InvariantViolated(Exception):
+    """A job contradicts itself: a bug, never a user's fault."""
+
+
+def violations(job: Job) -> list[str]:
+    """Every contradiction in a job, as text; empty when sound."""
+    found: list[str] = []
+    live = job.live_attempts
+    if job.phase is JobPhase.ENDED:
+        if live:
+            found.append("ended with live attempts")
+        if job.outcome is None or not job.ended_ms:
+            found.append("ended without outcome or time")
+    else:
+        if job.outcome is not None:
+            found.append("has an outcome but has not ended")
+        if derive_phase(job).phase is not job.phase:
+            found.append(f"phase {job.phase} is not what its attempts say")
+    if not job.is_array and len(live) > 1:
+        found.append(f"{len(live)} live attempts of one gang")
+    if len({a.uid for a in job.attempts}) != len(job.attempts):
+        found.append("two attempts share a uid")
+    for attempt in job.attempts:
+        if (attempt.phase is AttemptPhase.ENDED) != (attempt.outcome is not None):
+            found.append(f"{attempt.uid}: ended and outcome disagree")
+        if job.is_array != bool(attempt.tasks or attempt.width):
+            found.append(f"{attempt.uid}: a slice of no array, or an array without slice")
+    return found + _task_violations(job)
+
+
+def _task_violations(job: Job) -> list[str]:
+    if not job.is_array:
+        return []
+    found: list[str] = []
+    taken = Runs()
+    for attempt in job.live_attempts:
+        open_tasks = attempt.tasks.difference(job.task_states.ended)
+        if taken.intersection(open_tasks):
+            found.append(f"{attempt.uid}: tasks of two live slices overlap")
+        taken = taken.union(open_tasks)
+        if attempt.tasks.difference(job.tasks):
+            found.append(f"{attempt.uid}: tasks that the array does not have")
+    states = job.task_states
+    total = states.succeeded.count + states.failed_runs.count + states.cancelled.count
+    if total != states.ended.count:
+        found.append("a task ended twice")
+    if states.ended.difference(job.tasks):
+        found.append("ended tasks that the array does not have")
+    return found
+
+
+def check(job: Job) -> Job:
+    """The job itself. Raises `InvariantViolated` with everything that is wrong."""
+    wrong = violations(job)
+    if wrong:
+        raise InvariantViolated(f"{job.id}: " + "; ".join(wrong))
+    return job
