@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Union
 
+from broker.state.backends import txn_rules
+from broker.state.backends.history import History, matching
 from federation.environment import Clock
 from federation.kv import (
     Absent,
@@ -32,9 +34,6 @@ from federation.kv import (
     TxnResult,
     WatchBatch,
 )
-
-from broker.state.backends import txn_rules
-from broker.state.backends.history import History, matching
 
 # etcd gives no lease shorter than one and a half elections, rounded up.
 LEASE_TTL_MIN_S = 2
