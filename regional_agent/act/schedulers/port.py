@@ -20,7 +20,6 @@ from typing import Protocol
 
 from federation.refusals import Refusal
 from federation.runs import Runs
-
 from regional_agent.session.ledger import Place
 
 UID_FORMAT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")

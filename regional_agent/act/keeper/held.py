@@ -1,0 +1,89 @@
+"""An attempt together with its files: every change goes through `record`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from regional_agent.act.keeper.attempt import LOST, Attempt, replay
+from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
+from regional_agent.act.keeper.orders import Order, order_json, order_of
+from regional_agent.act.keeper.records import (
+    Record,
+    RecordFile,
+    read,
+    replace_file,
+    sync_dir,
+)
+
+COMPACT_BYTES = 2**20
+
+
+class Held:
+    """One attempt the keeper holds. `record` changes and remembers; `sync` makes it last."""
+
+    def __init__(self, attempt: Attempt, place: AttemptDir, file: RecordFile) -> None:
+        self.attempt = attempt
+        self.place = place
+        self._file = file
+        self._compact_at_bytes = COMPACT_BYTES
+
+    @property
+    def uid(self) -> str:
+        """The attempt's uid."""
+        return self.attempt.order.uid
+
+    def record(self, record: Record) -> None:
+        """Apply a record and put it in line to be written."""
+        self.attempt.apply(record)
+        self._file.append(record)
+
+    def write(self) -> None:
+        """Hand the records over to the kernel."""
+        self._file.write()
+
+    def sync(self) -> None:
+        """Make all records so far outlast the machine; many are replaced by one that sums up."""
+        if self._file.size_bytes > self._compact_at_bytes:
+            self._file.replace(self.attempt.snapshot())
+            # A summary may be long itself: the next is due when the file has doubled.
+            self._compact_at_bytes = max(COMPACT_BYTES, 2 * self._file.size_bytes)
+        else:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._file.close()
+
+
+def take_on(state: Path, order: Order, at_ms: int) -> Held:
+    """Durably begin to hold a new attempt. Raises OSError when the disk refuses."""
+    place = AttemptDir(state, order.uid)
+    place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.logs.mkdir(mode=0o700, exist_ok=True)
+    if order.run:
+        replace_file(place.script, order.run.encode(), 0o700)
+    held = Held(Attempt(order), place, RecordFile(place.journal, 0))
+    held.record({"k": "submitted", "at": at_ms})
+    held.sync()
+    replace_file(place.order, json.dumps(order_json(order)).encode())
+    sync_dir(attempts_dir(state))
+    return held
+
+
+def pick_up(state: Path, uid: str, now_ms: int) -> Held | None:
+    """The attempt another keeper held; None if there never was an order.
+
+    What a damaged disk no longer tells is taken as lost: nothing of it is started.
+    """
+    place = AttemptDir(state, uid)
+    try:
+        order = order_of(json.loads(place.order.read_bytes()))
+    except FileNotFoundError:
+        return None
+    records, good_bytes, damaged = read(place.journal)
+    held = Held(replay(order, records), place, RecordFile(place.journal, good_bytes))
+    if damaged and held.attempt.outcome is None:
+        text = "the keeper's records of it are damaged"
+        held.record({"k": "end", "at": now_ms, "kind": LOST, "code": 0, "text": text})
+    return held

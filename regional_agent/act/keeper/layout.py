@@ -1,0 +1,81 @@
+"""Where things lie under the agent's state directory. Shared with staging and log reading."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_UID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDir:
+    """The directory of one attempt. Raises ValueError for a uid that is no plain name."""
+
+    state: Path
+    uid: str
+
+    def __post_init__(self) -> None:
+        if not _UID.fullmatch(self.uid):
+            raise ValueError(f"not an attempt uid: {self.uid!r}")
+
+    @property
+    def root(self) -> Path:
+        """Everything of the attempt."""
+        return attempts_dir(self.state) / self.uid
+
+    @property
+    def order(self) -> Path:
+        """What the keeper was asked to run; its presence makes the attempt exist."""
+        return self.root / "order.json"
+
+    @property
+    def journal(self) -> Path:
+        """The keeper's records."""
+        return self.root / "journal"
+
+    @property
+    def work(self) -> Path:
+        """Working directory and home of the processes, laid by staging."""
+        return self.root / "work"
+
+    @property
+    def script(self) -> Path:
+        """The job's `run` text."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """One file per stream, named as the stream."""
+        return self.root / "logs"
+
+    def log(self, stream: str, task: int | None, rank: int) -> Path:
+        """The file of `stdout` or `stderr` of a task (None: no array) and rank."""
+        return self.logs / stream_name(stream, task, rank)
+
+
+def stream_name(stream: str, task: int | None, rank: int) -> str:
+    """`stdout`, `stdout.t17`, `stdout.r1`, `stdout.t17.r1`."""
+    of_task = "" if task is None else f".t{task}"
+    return f"{stream}{of_task}{f'.r{rank}' if rank else ''}"
+
+
+def attempts_dir(state: Path) -> Path:
+    """The attempts of this agent, one directory each."""
+    return state / "attempts"
+
+
+def trash_dir(state: Path) -> Path:
+    """Where directories of forgotten attempts wait for removal."""
+    return state / "trash"
+
+
+def socket_path(state: Path) -> Path:
+    """The keeper's socket."""
+    return state / "keeper.sock"
+
+
+def lock_path(state: Path) -> Path:
+    """Held by the one keeper of this directory for as long as it lives."""
+    return state / "keeper.lock"
