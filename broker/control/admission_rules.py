@@ -1,0 +1,167 @@
+"""What a job must be to be taken on: the tenant's limits, and what this version can run.
+
+A key that would be ignored is refused instead, naming what to do: a job that quietly runs
+otherwise than asked is worse than one that does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from broker.model.fleet import TenantPolicy
+from federation.jobs import Deadline, FieldError, JobSpec
+from federation.units import format_duration, format_utc
+
+_Rule = tuple[str, Callable[[JobSpec], Any], str, str]
+
+_LEAVE_OUT = "leave it out"
+
+# (path, what is asked for or a false value, problem, remedy)
+_NOT_YET: tuple[_Rule, ...] = (
+    (
+        "kind",
+        lambda s: s.kind in ("service", "workflow") and s.kind,
+        "this version runs batch and training jobs only",
+        "write kind: batch",
+    ),
+    (
+        "secrets",
+        lambda s: s.secrets,
+        "this version has no sealed secrets yet",
+        "keep the secret at the site, or have the job fetch it",
+    ),
+    (
+        "depends_on",
+        lambda s: s.depends_on,
+        "this version does not order jobs yet",
+        "submit this job when the others have ended (tradewind wait)",
+    ),
+    ("ports", lambda s: s.ports, "this version publishes no ports", _LEAVE_OUT),
+    (
+        "inputs",
+        lambda s: s.inputs,
+        "this version knows no datasets and fetches no URIs",
+        "send the data as files, or have the job fetch it",
+    ),
+    (
+        "checkpoint",
+        lambda s: s.checkpoint,
+        "this version does not move checkpoints",
+        f"{_LEAVE_OUT} and keep checkpoints where every attempt can read them",
+    ),
+    (
+        "on_disconnect.replace",
+        lambda s: s.on_disconnect.replace,
+        "this version never replaces a job whose site is silent",
+        "leave it out: the job waits for its site",
+    ),
+    (
+        "resources.isolation",
+        lambda s: s.resources.isolation == "hard" and "hard",
+        "no kind of site of this version gives hard isolation",
+        "ask for sandboxed, or leave it out",
+    ),
+    (
+        "resources.topology",
+        lambda s: s.resources.topology in ("node", "rack") and s.resources.topology,
+        "this version places the replicas of a gang in one cluster, no closer",
+        "write topology: cluster, or leave it out",
+    ),
+    (
+        "placement.policy",
+        lambda s: s.placement.policy,
+        "this version has no named policies yet",
+        "write the limits under placement",
+    ),
+    ("placement.spread", lambda s: s.placement.spread, "not supported yet", _LEAVE_OUT),
+    (
+        "placement.anti_affinity",
+        lambda s: s.placement.anti_affinity,
+        "not supported yet",
+        f"{_LEAVE_OUT}, or name clusters under placement.avoid",
+    ),
+    (
+        "outputs",
+        lambda s: next((o.to for o in s.outputs if o.to), None),
+        "this version brings results back as blobs and sends none to URIs",
+        "write the path alone and fetch it with tradewind fetch",
+    ),
+)
+
+
+def unsupported(spec: JobSpec) -> list[FieldError]:
+    """What the spec asks for and this version does not do, each with a remedy."""
+    faults = []
+    for path, asked, problem, remedy in _NOT_YET:
+        value = asked(spec)
+        if value:
+            shown = value if isinstance(value, str) else ""
+            faults.append(FieldError(path, shown, problem, remedy))
+    return faults
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A spec with its tenant, deadline and runtime filled in, or what is wrong with it."""
+
+    spec: JobSpec
+    errors: tuple[FieldError, ...] = ()
+
+
+def complete(spec: JobSpec, policy: TenantPolicy, now_ms: int) -> Completed:
+    """Fill in what the tenant decides and make the deadline a moment.
+
+    Without a max_runtime the tenant's default holds, or twice the expected runtime where that
+    is longer: a job said to take thirty days is not cut off after one.
+    """
+    errors = unsupported(spec)
+    limit_s, most_s = spec.max_runtime_s, policy.max_runtime_s
+    if limit_s is None:
+        limit_s = min(policy.default_max_runtime_s, most_s)
+        if spec.expected_runtime_s is not None:
+            limit_s = max(limit_s, min(2 * spec.expected_runtime_s, most_s))
+    longest_s = max(limit_s, spec.expected_runtime_s or 0)
+    if longest_s > most_s:
+        path = "max_runtime" if spec.max_runtime_s else "expected_runtime"
+        errors.append(
+            FieldError(
+                path,
+                format_duration(longest_s),
+                f"tenant {policy.name} may run jobs for at most {format_duration(most_s)}",
+                f"write {format_duration(most_s)} or less, or ask an operator for more",
+            )
+        )
+    changes: dict[str, Any] = {"tenant": policy.name, "max_runtime_s": limit_s}
+    if spec.deadline is not None:
+        at_ms = spec.deadline.resolve_ms(now_ms)
+        if at_ms <= now_ms:
+            errors.append(
+                FieldError("deadline", format_utc(at_ms), "is past", "write a later one")
+            )
+        changes["deadline"] = Deadline(at_ms=at_ms)
+    return Completed(spec.model_copy(update=changes), tuple(errors))
+
+
+def display_name(spec: JobSpec) -> str:
+    """What a list shows the job under: its name, else the program it starts."""
+    if spec.name:
+        return spec.name
+    if spec.command:
+        return _printable(PurePosixPath(spec.command[0]).name)
+    words = (spec.run or "").split()
+    return _printable(PurePosixPath(words[0]).name) if words else ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())[:40]
+
+
+def blobs_named(spec: JobSpec) -> dict[str, str]:
+    """sha256 -> path in the spec of every uploaded blob the job starts with."""
+    named = {file.sha256: f"files[{i}]" for i, file in enumerate(spec.files)}
+    if spec.workdir is not None:
+        named[spec.workdir.archive] = "workdir.archive"
+    return named

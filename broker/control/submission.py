@@ -1,0 +1,395 @@
+"""Taking jobs on: spec, job and idempotency record in one transaction, or nothing at all.
+
+An acknowledged job is durable; a repeat under the same Idempotency-Key gives the same ids, also
+after a crash in the middle. A commit whose fate is unknown is repeated as it was: the compares
+let only one of the two through, and the loser reads back what the winner wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.control.admission_rules import blobs_named, complete, display_name
+from broker.control.tenants import Tenants
+from broker.control.viewing import DEFAULT_TENANT, Viewer
+from broker.model.jobs import Job
+from broker.state import keys
+from broker.state.codec import encode_job
+from broker.state.group_commit import GroupCommitter
+from broker.state.projection import Projection
+from broker.state.store import Store
+from federation.environment import Clock, Ids
+from federation.ids import JobId, Tenant, derive_job_id
+from federation.jobs import (
+    FieldError,
+    InvalidJob,
+    JobSpec,
+    canonical_bytes,
+    class_key,
+    parse_job_spec,
+)
+from federation.kv import (
+    REQUEST_BYTES_MAX,
+    Absent,
+    AmbiguousCommit,
+    Delete,
+    Get,
+    Op,
+    Put,
+    RequestTooLarge,
+    StoreUnavailable,
+    Txn,
+    TxnResult,
+)
+from federation.runs import Runs
+from federation.tickets import admission_mac, spec_digest
+from federation.wire import records as pb
+
+SCHEMA = 1
+BATCH_JOBS_MAX = 1_000
+ERRORS_MAX = 50
+COMMIT_TRIES = 4
+RETRY_DELAY_S = 0.2
+_NESTED_OPS = 64  # a nested level of 64 beside at most 64 others: 128 in all (measured)
+_OP_OVERHEAD_BYTES = 32
+_YIELD_EVERY = 25
+
+
+class MacKeys(Protocol):
+    """The key under which admissions are sealed (`broker.state.keyring.Keyring`)."""
+
+    @property
+    def mac_key(self) -> tuple[str, bytes]:
+        """(kid, key) in use now."""
+        ...
+
+
+class BlobAccess(Protocol):
+    """Which uploaded blobs a tenant may use (`broker.feedback.ports.BlobStore`)."""
+
+    async def readable(self, sha256s: Collection[str], tenant: str) -> frozenset[str]:
+        """Those of `sha256s` that are stored and granted to the tenant."""
+        ...
+
+
+class TenantRefused(Exception):
+    """The submitter may not act for this tenant; the text says for which they may."""
+
+
+class IdempotencyConflict(Exception):
+    """The Idempotency-Key was used for another request."""
+
+
+class BatchTooLarge(Exception):
+    """More than one transaction holds; the text says how to split it."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The jobs may or may not have been taken on; repeating with the same key is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who submits, and under which key; `body_sha256` is over what was sent, route included."""
+
+    viewer: Viewer
+    body_sha256: bytes
+    idempotency_key: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The ids in the order given; `jobs` is empty for a replay."""
+
+    ids: tuple[JobId, ...]
+    jobs: tuple[Job, ...] = ()
+    specs: tuple[JobSpec, ...] = ()
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A job ready to be written."""
+
+    job: Job
+    spec: JobSpec
+    ops: tuple[Put, Put]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What submission works with; `lanes` are group committers without a guard."""
+
+    store: Store
+    lanes: Sequence[GroupCommitter]
+    projection: Projection
+    mac_keys: MacKeys
+    blobs: BlobAccess
+    clock: Clock
+    ids: Ids
+
+
+class Submissions:
+    """The one place where jobs come into being."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self.tenants = Tenants(shell.projection.value)
+        self._turn = 0
+
+    def tenant_of(self, spec: JobSpec, viewer: Viewer) -> str:
+        """The tenant a spec is submitted for. Raises TenantRefused, InvalidJob."""
+        tenant = spec.tenant or viewer.home_tenant
+        if not viewer.may_see(tenant):
+            raise TenantRefused(
+                f"this token may not submit for tenant {tenant}; it may for "
+                f"{', '.join(viewer.tenants)}"
+            )
+        if viewer.operator and not self.tenants.known(tenant):
+            known = sorted(
+                {DEFAULT_TENANT, *_names(self._shell.projection, keys.TENANTS)}
+            )
+            remedy = f"known: {', '.join(known[:20])}"
+            raise InvalidJob([FieldError("tenant", tenant, "no such tenant", remedy)])
+        return tenant
+
+    def complete(self, data: object, viewer: Viewer) -> JobSpec:
+        """`data` as a spec with tenant, deadline and runtime filled in.
+
+        Raises InvalidJob with every error, TenantRefused.
+        """
+        spec = parse_job_spec(data)
+        policy = self.tenants.policy(self.tenant_of(spec, viewer))
+        done = complete(spec, policy, self._shell.clock.now_ms())
+        if done.errors:
+            raise InvalidJob(list(done.errors))
+        return done.spec
+
+    async def submit(self, data: Sequence[object], request: Request) -> Submitted:
+        """Take on every job in `data` (parsed JSON), or none.
+
+        Raises InvalidJob, TenantRefused, IdempotencyConflict, BatchTooLarge, StoreUnavailable
+        (nothing was taken on) and its kind OutcomeUnknown.
+        """
+        known = self._replay_known(request)
+        if known is not None:
+            return known
+        specs = await self._complete_all(data, request.viewer)
+        await self._check_blobs(specs)
+        while True:
+            now_ms = self._shell.clock.now_ms()
+            first = self._shell.ids.job_id(now_ms)
+            drafts = [
+                self._draft(spec, derive_job_id(first, index) if index else first, now_ms, request)
+                for index, spec in enumerate(specs)
+            ]
+            outcome = await self._write(drafts, request, now_ms)
+            if outcome is not None:
+                return outcome
+
+    # Reading ----------------------------------------------------------------------------------
+
+    async def _complete_all(self, data: Sequence[object], viewer: Viewer) -> list[JobSpec]:
+        specs: list[JobSpec] = []
+        errors: list[FieldError] = []
+        for index, item in enumerate(data):
+            try:
+                specs.append(self.complete(item, viewer))
+            except InvalidJob as invalid:
+                if len(data) == 1:
+                    raise
+                errors.extend(_below(f"jobs[{index}]", fault) for fault in invalid.errors)
+                if len(errors) >= ERRORS_MAX:
+                    break
+            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        if errors:
+            raise InvalidJob(errors[:ERRORS_MAX])
+        return specs
+
+    async def _check_blobs(self, specs: Sequence[JobSpec]) -> None:
+        named: dict[str, dict[str, str]] = {}
+        for index, spec in enumerate(specs):
+            prefix = f"jobs[{index}]." if len(specs) > 1 else ""
+            for sha256, path in blobs_named(spec).items():
+                of_tenant = named.setdefault(spec.tenant or DEFAULT_TENANT, {})
+                of_tenant.setdefault(sha256, prefix + path)
+        errors = []
+        for tenant, wanted in named.items():
+            there = await self._shell.blobs.readable(wanted.keys(), tenant)
+            errors += [
+                FieldError(
+                    path,
+                    sha256,
+                    f"no such blob of tenant {tenant}",
+                    f"upload it first: PUT /v1/blobs/{sha256}?tenant={tenant}",
+                )
+                for sha256, path in wanted.items()
+                if sha256 not in there
+            ]
+        if errors:
+            raise InvalidJob(errors[:ERRORS_MAX])
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def _draft(self, spec: JobSpec, job_id: JobId, now_ms: int, request: Request) -> _Draft:
+        viewer, tenant = request.viewer, spec.tenant or DEFAULT_TENANT
+        stored = canonical_bytes(spec)
+        kid, key = self._shell.mac_keys.mac_key
+        mac = admission_mac(key, job_id, tenant, spec_digest(stored), viewer.subject)
+        record = pb.SpecRecord(
+            schema=SCHEMA,
+            job=job_id,
+            tenant=tenant,
+            spec=stored,
+            mac=mac,
+            kid=kid,
+            created_ms=now_ms,
+            subject=viewer.subject,
+            traceparent=request.traceparent,
+        )
+        job = Job(
+            id=job_id,
+            tenant=Tenant(tenant),
+            name=display_name(spec),
+            subject=viewer.subject,
+            priority=spec.priority,
+            class_key=class_key(spec, spec.max_runtime_s or 0),
+            created_ms=now_ms,
+            changed_ms=now_ms,
+            tasks=spec.array.tasks if spec.array else Runs(),
+        )
+        puts = (
+            Put(keys.spec(job_id), record.SerializeToString()),
+            Put(keys.job(job_id), encode_job(job)),
+        )
+        return _Draft(job, spec, puts)
+
+    async def _write(
+        self, drafts: Sequence[_Draft], request: Request, now_ms: int
+    ) -> Submitted | None:
+        """One transaction; None when the first id was taken by someone else (try another)."""
+        puts = [put for draft in drafts for put in draft.ops]
+        first = puts[0]
+        reads: tuple[Op, ...] = (Get(first.key),)
+        compare = [Absent(first.key)]
+        replay_key = self._replay_key(request)
+        if replay_key:
+            record = pb.IdempotencyRecord(
+                schema=SCHEMA,
+                request_sha256=request.body_sha256,
+                first_job=drafts[0].job.id,
+                count=len(drafts),
+                created_ms=now_ms,
+            )
+            puts.append(Put(replay_key, record.SerializeToString()))
+            compare.append(Absent(replay_key))
+            reads = (*reads, Get(replay_key))
+        result = await self._commit(tuple(compare), puts, reads)
+        revision = result.revision
+        if not result.succeeded:
+            spec, *others = (read.kv for read in result.results)
+            if spec is None or spec.value != first.value:
+                return _replay(others[0].value, request) if others and others[0] else None
+            # Ours after all: an earlier try went through. The leader may have gone on since.
+            revision = spec.mod_revision
+        self._shell.projection.fold_own(revision, puts)
+        return Submitted(
+            tuple(draft.job.id for draft in drafts),
+            tuple(draft.job for draft in drafts),
+            tuple(draft.spec for draft in drafts),
+        )
+
+    async def _commit(
+        self, compare: tuple[Absent, ...], puts: Sequence[Put], reads: tuple[Op, ...]
+    ) -> TxnResult:
+        doubt: Exception | None = None
+        for attempt in range(COMMIT_TRIES):
+            try:
+                return await self._once(compare, puts, reads)
+            except AmbiguousCommit as error:
+                doubt = error
+            except RequestTooLarge as error:
+                raise _too_large(puts) from error
+            except StoreUnavailable:
+                if doubt is None:
+                    raise
+            await asyncio.sleep(RETRY_DELAY_S * (attempt + 1))
+        raise OutcomeUnknown(
+            "the state store did not say whether the jobs were taken on; look with GET /v1/jobs, "
+            "or repeat with the same Idempotency-Key"
+        ) from doubt
+
+    async def _once(
+        self, compare: tuple[Absent, ...], puts: Sequence[Put], reads: tuple[Op, ...]
+    ) -> TxnResult:
+        if len(puts) <= 3:
+            self._turn = (self._turn + 1) % len(self._shell.lanes)
+            return await self._shell.lanes[self._turn].commit(compare, tuple(puts), reads)
+        if sum(len(p.key) + len(p.value) + _OP_OVERHEAD_BYTES for p in puts) > REQUEST_BYTES_MAX:
+            raise RequestTooLarge("more bytes than one request may carry")
+        nested = tuple(
+            Txn(then=tuple(puts[start : start + _NESTED_OPS]))
+            for start in range(0, len(puts), _NESTED_OPS)
+        )
+        return await self._shell.store.txn(Txn(compare, nested, reads))
+
+    # Replays ----------------------------------------------------------------------------------
+
+    def _replay_key(self, request: Request) -> str:
+        if not request.idempotency_key:
+            return ""
+        viewer = request.viewer
+        named = f"{viewer.subject}\n{request.idempotency_key}".encode()
+        return keys.idempotency(viewer.home_tenant, hashlib.sha256(named).hexdigest())
+
+    def _replay_known(self, request: Request) -> Submitted | None:
+        key = self._replay_key(request)
+        value = self._shell.projection.value(key) if key else None
+        return _replay(value, request) if value is not None else None
+
+    async def forget_replays(self, before_ms: int) -> int:
+        """Drop idempotency records made before this UTC instant (at least 24 h ago); returns
+        how many. Raises StoreError."""
+        dropped = 0
+        for kv in self._shell.projection.under(keys.IDEMPOTENCY):
+            if pb.IdempotencyRecord.FromString(kv.value).created_ms < before_ms:
+                await self._drop(kv.key)
+                dropped += 1
+        return dropped
+
+    async def _drop(self, key: str) -> None:
+        ops = (Delete(key),)
+        result = await self._shell.lanes[0].commit((), ops)
+        self._shell.projection.fold_own(result.revision, ops)
+
+
+def _replay(value: bytes, request: Request) -> Submitted:
+    record = pb.IdempotencyRecord.FromString(value)
+    if record.request_sha256 != request.body_sha256:
+        raise IdempotencyConflict("this Idempotency-Key was used for another request")
+    first = JobId(record.first_job)
+    ids = tuple(derive_job_id(first, index) for index in range(record.count))
+    return Submitted(ids, replayed=True)
+
+
+def _below(prefix: str, fault: FieldError) -> FieldError:
+    path = f"{prefix}.{fault.path}" if fault.path else prefix
+    return FieldError(path, fault.value, fault.problem, fault.remedy)
+
+
+def _too_large(puts: Sequence[Put]) -> BatchTooLarge:
+    size = sum(len(put.value) for put in puts)
+    return BatchTooLarge(
+        f"these jobs take {size} bytes as stored, and one transaction holds "
+        f"{REQUEST_BYTES_MAX} with its keys; submit them in smaller batches"
+    )
+
+
+def _names(projection: Projection, prefix: str) -> list[str]:
+    return [keys.last_part(kv.key) for kv in projection.under(prefix)]
