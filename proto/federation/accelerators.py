@@ -1,8 +1,9 @@
 """The canonical names of accelerators, and every other spelling they are met under.
 
-One name inside the federation; the names of NVML, Kubernetes product labels, Slurm GRES types and
-SkyPilot are aliases of it. Matching is exact but for case, spaces, `-` and `_`; never by substring, so `L40` is
-not `L4`. A name sold with several memory sizes (`A100`) means either, as alternatives.
+One name inside the federation; those of NVML, Kubernetes product labels, Slurm GRES types and
+SkyPilot are aliases of it. Matching is exact but for case, blanks, `-` and `_`; never by
+substring, so `L40` is not `L4`. A name sold with several memory sizes (`A100`) means either, as
+alternatives. A device is what schedulers count: half of an MI250X, half of a K80.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from federation.units import GIB
 
@@ -45,7 +45,8 @@ class Accelerator:
         return self.memory_gib * GIB
 
 
-class AcceleratorRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AcceleratorRequest:
     """So many accelerators of one canonical name, per replica."""
 
     name: str
@@ -126,7 +127,7 @@ _TABLE: tuple[tuple[Accelerator, str], ...] = (
     _nvidia("M60", 8, "Tesla M60"),
     _nvidia("RTX-PRO-6000", 96, "NVIDIA RTX PRO 6000 Blackwell Server Edition|RTXPRO6000"
             "|NVIDIA RTX PRO 6000 Blackwell Workstation Edition|RTX PRO 6000 Blackwell"),
-    _nvidia("RTX-6000-Ada", 48, "NVIDIA RTX 6000 Ada Generation|RTX6000-Ada|RTX 6000 Ada Generation"),
+    _nvidia("RTX-6000-Ada", 48, "RTX 6000 Ada Generation|RTX6000-Ada"),
     _nvidia("RTX-5000-Ada", 32, "NVIDIA RTX 5000 Ada Generation|RTX 5000 Ada Generation"),
     _nvidia("RTX-4000-Ada", 20, "NVIDIA RTX 4000 Ada Generation|RTX 4000 Ada Generation"),
     _nvidia("RTX-A6000", 48, "NVIDIA RTX A6000|A6000"),
@@ -148,8 +149,8 @@ _TABLE: tuple[tuple[Accelerator, str], ...] = (
     _other("MI325X", "amd", 256, "AMD Instinct MI325X"),
     _other("MI300X", "amd", 192, "AMD Instinct MI300X|MI300X-192GB|AMD Instinct MI300X OAM"),
     _other("MI300A", "amd", 128, "AMD Instinct MI300A"),
-    _other("MI250X", "amd", 128, "AMD Instinct MI250X|AMD Instinct MI250X/MI250|MI250X-128GB"),
-    _other("MI250", "amd", 128, "AMD Instinct MI250"),
+    _other("MI250X", "amd", 64, "AMD Instinct MI250X|AMD Instinct MI250X/MI250|MI250X-128GB"),
+    _other("MI250", "amd", 64, "AMD Instinct MI250"),
     _other("MI210", "amd", 64, "AMD Instinct MI210"),
     _other("MI100", "amd", 32, "AMD Instinct MI100"),
     _other("MI50", "amd", 32, "AMD Instinct MI50"),
@@ -179,6 +180,7 @@ _AMBIGUOUS: dict[str, tuple[str, ...]] = {
     "Tesla A100": ("A100-40GB", "A100-80GB"),
     "V100": ("V100-16GB", "V100-32GB"),
     "Tesla V100": ("V100-16GB", "V100-32GB"),
+    "NVIDIA Tesla V100": ("V100-16GB", "V100-32GB"),
     "NVIDIA V100": ("V100-16GB", "V100-32GB"),
     "V100-SXM2": ("V100-16GB", "V100-32GB"),
     "V100-PCIE": ("V100-16GB", "V100-32GB"),
@@ -195,7 +197,10 @@ def _key(name: str) -> str:
 def _index() -> dict[str, tuple[str, ...]]:
     index: dict[str, tuple[str, ...]] = {}
     for entry, aliases in _TABLE:
-        for alias in (entry.name, *filter(None, aliases.split("|"))):
+        spellings = [entry.name, *filter(None, aliases.split("|"))]
+        if entry.vendor == "nvidia":
+            spellings += [f"NVIDIA {name}" for name in spellings if "NVIDIA" not in name]
+        for alias in spellings:
             if index.setdefault(_key(alias), (entry.name,)) != (entry.name,):
                 raise ValueError(f"alias {alias} stands for two accelerators")
     for alias, names in _AMBIGUOUS.items():
@@ -227,7 +232,7 @@ def _suggestion(name: object) -> str:
 
 
 def identify(reported: str, memory_bytes: int | None = None) -> Accelerator:
-    """The one accelerator a site means by `reported`, told apart by its memory where needed.
+    """The one accelerator a site means by `reported`, told apart by memory where needed.
 
     Raises InvalidAccelerator when the name is unknown, open without a memory size, or of a model
     whose nominal memory the reported one contradicts.
@@ -254,9 +259,9 @@ def fits_memory(accelerator: Accelerator, memory_bytes: int) -> bool:
 
 
 def at_least(accelerator: Accelerator, memory_bytes: int) -> bool:
-    """Whether the model counts as one of `memory_bytes`: "24GB" is met by a nominal 24 GiB card,
-    and by one that falls short of the figure by the tolerance only."""
-    return accelerator.memory_bytes * (1 + MEMORY_TOLERANCE / 2) >= memory_bytes
+    """Whether the model's nominal memory is at least this: a card sold as 24 GB counts as 24 GiB,
+    though it reports 22, so that both `24GB` and `24GiB` mean it."""
+    return accelerator.memory_bytes >= memory_bytes
 
 
 def parse_accelerators(value: object) -> tuple[AcceleratorRequest, ...]:
@@ -269,7 +274,9 @@ def parse_accelerators(value: object) -> tuple[AcceleratorRequest, ...]:
         requests = _one(value)
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         if not 1 <= len(value) <= 32:
-            raise InvalidAccelerator(value, "1 to 32 alternatives", 'write ["H100:8", "H200:8"]')
+            raise InvalidAccelerator(
+                value, "1 to 32 alternatives", 'write ["H100:8", "H200:8"]'
+            )
         requests = tuple(request for item in value for request in _one(item))
     else:
         raise InvalidAccelerator(value, "not text", 'write "H100:8" or a list of such texts')
@@ -293,7 +300,9 @@ def _one(value: object) -> tuple[AcceleratorRequest, ...]:
     if not colon:
         name, count_text = value, "1"
     if not re.fullmatch(r"[1-9][0-9]{0,3}", count_text.strip(), re.ASCII):
-        raise InvalidAccelerator(value, "the count after ':' is a whole number", 'write "H100:8"')
+        raise InvalidAccelerator(
+            value, "the count after ':' is a whole number", 'write "H100:8"'
+        )
     count = int(count_text)
     if count > MAX_PER_REPLICA:
         raise InvalidAccelerator(value, f"more than {MAX_PER_REPLICA}", "use replicas")

@@ -15,7 +15,7 @@ class Clock(Protocol):
     """What time it is, in the two senses that must not be mixed."""
 
     def now_ms(self) -> int:
-        """UTC wall time in milliseconds since 1970. May step back; for records, not for waiting."""
+        """UTC wall time in ms since 1970. May step back: for records, not for waiting."""
         ...
 
     def monotonic_s(self) -> float:

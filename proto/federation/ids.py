@@ -36,9 +36,9 @@ class InvalidId(ValueError):
     """A text that breaks the rule of the identity it should be; carries both."""
 
     def __init__(self, what: str, value: object, rule: str) -> None:
-        shown = repr(value) if isinstance(value, str) and len(value) <= 80 else type(value).__name__
-        if isinstance(value, str) and len(value) > 80:
-            shown = f"{value[:77]!r}..."
+        shown = type(value).__name__
+        if isinstance(value, str):
+            shown = ascii(value) if len(value) <= 80 else f"{ascii(value[:77])}..."
         super().__init__(f"{what} {shown} is not valid: {rule}")
         self.what = what
         self.value = value
@@ -110,10 +110,10 @@ def make_job_id(now_ms: int, random38: int) -> JobId:
 
 
 def derive_job_id(first_id: JobId, index: int) -> JobId:
-    """The id of the `index`-th job of a batch whose first job is `first_id` (index 0 gives it back).
+    """The id of the `index`-th job of a batch whose first job (index 0) is `first_id`.
 
     Same time part; the tail walks the 38-bit ring by an odd stride taken from the hash of
-    `first_id`, so the ids of one batch never meet, look random, and a retry makes the same ones.
+    `first_id`: ids of one batch never meet, look random, and a retry makes the same ones.
     Raises InvalidJobId, or ValueError when `index` is negative or not below 2**38.
     """
     if not 0 <= index < 1 << RANDOM_BITS:
@@ -140,7 +140,7 @@ def job_time_ms(job: JobId) -> int:
 
 
 def attempt_uid(job: JobId, n: int) -> AttemptUid:
-    """The uid of the `n`-th attempt of `job` (from 1); raises InvalidJobId, InvalidAttemptUid."""
+    """The uid of attempt `n` (from 1) of `job`; raises InvalidJobId, InvalidAttemptUid."""
     if isinstance(n, bool) or not 1 <= n <= MAX_ATTEMPT:
         raise InvalidAttemptUid("attempt uid", f"{job}-{n}", f"n is 1 to {MAX_ATTEMPT}")
     return AttemptUid(f"{parse_job_id(job)}-{n}")

@@ -10,6 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from federation.job_fields import printable
+
 MAX_ERRORS = 50
 
 _short = reprlib.Repr()
@@ -19,8 +21,8 @@ _short.maxlevel = 2
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One fault: the path (`resources.memory`, `` for the whole), a short text of the value,
-    what is wrong with it, and what would be right."""
+    """One fault: the path (`resources.memory`, empty for the whole), a short text of the value
+    (may be empty), what is wrong with it, and what would be right."""
 
     path: str
     value: str
@@ -44,8 +46,9 @@ class InvalidJob(ValueError):
 def explain(error: ValidationError, data: object, model: type[BaseModel]) -> InvalidJob:
     """The faults pydantic found in `data`, told in the words of the format."""
     if not isinstance(data, dict):
-        fault = FieldError("", show(data), "a job is a mapping of keys", "write run: echo hello")
-        return InvalidJob([fault])
+        return InvalidJob(
+            [_fault((), show(data), "a job is a mapping of keys", "write run: echo hello")]
+        )
     details = error.errors(include_url=False)
     return InvalidJob([_field_error(detail, model) for detail in details[:MAX_ERRORS]])
 
@@ -64,12 +67,20 @@ def show(value: object) -> str:
 
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
-    for part in location:
+    for part in location[:20]:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part != "[key]":
             path += f".{part}" if path else part
     return path[:200]
+
+
+def _fault(
+    location: tuple[int | str, ...], value: str, problem: str, remedy: str
+) -> FieldError:
+    return FieldError(
+        printable(_path(location)), printable(value), printable(problem), printable(remedy)
+    )
 
 
 def _field_error(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
@@ -79,34 +90,31 @@ def _field_error(detail: ErrorDetails, model: type[BaseModel]) -> FieldError:
     context = detail.get("ctx", {})
     value = "" if isinstance(detail["input"], dict | list) else show(detail["input"])
     if kind == "refused":
-        return FieldError(_path(location), value, context["problem"], context["remedy"])
-    return FieldError(_path(location), value, detail["msg"], _remedy(kind, context))
+        return _fault(location, value, context["problem"], context["remedy"])
+    problem, remedy = _WORDS.get(kind, (detail["msg"], "see docs/job-spec.md"))
+    return _fault(location, value, problem.format(**context), remedy.format(**context))
 
 
-def _remedy(kind: str, context: dict[str, Any]) -> str:
-    if kind == "literal_error":
-        return f"use one of {context.get('expected', 'the listed words')}"
-    for prefix, remedy in _REMEDIES:
-        if kind.startswith(prefix):
-            return remedy
-    return "see docs/job-spec.md"
-
-
-_REMEDIES = (
-    ("string_unicode", "use valid Unicode text"),
-    ("string", "write text, in quotes if it looks like a number, a date or yes and no"),
-    ("int", "write a whole number"),
-    ("float", "write a number"),
-    ("finite", "write a finite number"),
-    ("bool", "write true or false"),
-    ("greater", "raise it"),
-    ("less", "lower it"),
-    ("too_long", "use fewer"),
-    ("tuple", "write a list"),
-    ("dict", "write a mapping of keys to values"),
-    ("model", "write a mapping of keys to values"),
-    ("invalid_key", "keys are text"),
-)
+_WORDS = {
+    "bool_type": ("not true or false", "write true or false"),
+    "dict_type": ("not a mapping", "write a mapping of keys to values"),
+    "finite_number": ("not a finite number", "write a number"),
+    "float_type": ("not a number", "write a number"),
+    "greater_than": ("too small", "write more than {gt}"),
+    "greater_than_equal": ("too small", "write {ge} or more"),
+    "int_type": ("not a whole number", "write a whole number"),
+    "invalid_key": ("a key that is not text", "put it in quotes"),
+    "less_than_equal": ("too large", "write {le} or less"),
+    "literal_error": ("not a word known here", "use one of {expected}"),
+    "missing": ("missing", "add it"),
+    "model_type": ("not a mapping", "write a mapping of keys to values"),
+    "string_too_long": ("too long", "use at most {max_length} characters"),
+    "string_too_short": ("empty", "write something, or leave the key out"),
+    "string_type": ("not text", "put it in quotes"),
+    "string_unicode": ("not valid Unicode", "use valid Unicode text"),
+    "too_long": ("too many entries", "use at most {max_length}"),
+    "tuple_type": ("not a list", "write a list"),
+}
 
 
 def _unknown_key(location: tuple[int | str, ...], model: type[BaseModel]) -> FieldError:
@@ -114,7 +122,7 @@ def _unknown_key(location: tuple[int | str, ...], model: type[BaseModel]) -> Fie
     known = _keys_at(model, location[:-1])
     near = get_close_matches(key, known, n=1, cutoff=0.6)
     remedy = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(known))}"
-    return FieldError(_path(location), "", f"unknown key `{key}`", remedy)
+    return _fault(location, "", f"unknown key `{key}`", remedy)
 
 
 def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:

@@ -1,7 +1,8 @@
 """The types of a job's fields: how each is read from the public format and written back.
 
-In the format a size is `64GiB` and a duration `2h30m`; in the model they are integers whose names
-carry the unit. Each type refuses with a problem and a remedy.
+In the format a size is `64GiB` and a duration `2h30m`; in the model they are integers whose
+names carry the unit. Each type refuses with a problem and a remedy, and describes itself to JSON
+schema.
 """
 
 from __future__ import annotations
@@ -9,17 +10,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, PlainValidator, Strict
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from federation.accelerators import AcceleratorRequest, parse_accelerators
-from federation.ids import parse_cluster, parse_job_id, parse_region, parse_tenant
+from federation.ids import (
+    Cluster,
+    JobId,
+    Region,
+    Tenant,
+    parse_cluster,
+    parse_job_id,
+    parse_region,
+    parse_tenant,
+)
 from federation.runs import Runs, format_array, parse_array
 from federation.units import (
-    EIB,
     MICRO,
     exact_bytes,
     format_duration,
@@ -35,7 +53,13 @@ MAX_TEXT = 65_536
 
 def refuse(problem: str, remedy: str) -> PydanticCustomError:
     """The error a validator raises: what is wrong and what would be right."""
-    return PydanticCustomError("refused", "{problem}", {"problem": problem, "remedy": remedy})
+    context = {"problem": printable(problem), "remedy": printable(remedy)}
+    return PydanticCustomError("refused", "{problem}", context)
+
+
+def printable(text: str) -> str:
+    """`text` with lone surrogates escaped, so that any encoder can write it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _reading(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -51,6 +75,18 @@ def _reading(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return read
 
 
+def bounded_bytes(limit_text: str) -> Callable[[int], int]:
+    """A check that a size is at most `limit_text`."""
+    limit_bytes = parse_bytes(limit_text)
+
+    def check(size_bytes: int) -> int:
+        if size_bytes > limit_bytes:
+            raise refuse(f"more than {limit_text}", "check the unit")
+        return size_bytes
+
+    return check
+
+
 def _at_least_one(parse: Callable[[Any], int], what: str) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         number = parse(value)
@@ -59,6 +95,23 @@ def _at_least_one(parse: Callable[[Any], int], what: str) -> Callable[[Any], int
         return number
 
     return read
+
+
+def _unicode(value: str) -> str:
+    if not value.isascii() and printable(value) != value:
+        raise refuse("not valid Unicode", "use valid Unicode text")
+    return value
+
+
+def at_most(entries: int) -> BeforeValidator:
+    """Refuses a longer list or mapping before any entry is looked at."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, list | tuple | dict) and len(value) > entries:
+            raise refuse(f"{len(value)} entries", f"use at most {entries}")
+        return value
+
+    return BeforeValidator(check)
 
 
 def _text(limit: int, *, lines: bool = False) -> Callable[[str], str]:
@@ -98,7 +151,7 @@ def _from_micro(micro_usd: int) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When the job must have ended: at a moment, or so long after it was submitted (one is set)."""
+    """When the job must have ended: at a moment, or so long after its submission (one is set)."""
 
     at_ms: int | None = None
     after_s: int | None = None
@@ -119,8 +172,10 @@ def _deadline(value: Any) -> Deadline:
     if isinstance(value, Deadline):
         return value
     remedy = "write 2026-03-01T08:00:00Z (quoted), or 12h after the submission"
+    if isinstance(value, datetime) and value.tzinfo is not None:  # YAML's own timestamps
+        return Deadline(at_ms=parse_rfc3339_ms(value.isoformat()))
     if not isinstance(value, str):
-        raise refuse("not text", remedy)
+        raise refuse("not a time with an offset", remedy)
     if re.match(r"\s*\d{4}-", value):
         return Deadline(at_ms=parse_rfc3339_ms(value))
     try:
@@ -145,11 +200,9 @@ def _array(value: Any) -> ArraySpec:
 
 
 def _accelerators(value: Any) -> tuple[AcceleratorRequest, ...]:
-    if isinstance(value, list | tuple) and all(
-        isinstance(item, AcceleratorRequest) for item in value
-    ):
-        value = [str(item) for item in value]
-    return parse_accelerators(value) if value else ()
+    if isinstance(value, list | tuple):
+        value = [str(item) if isinstance(item, AcceleratorRequest) else item for item in value]
+    return () if value == [] else parse_accelerators(value)
 
 
 def _accelerators_text(value: tuple[AcceleratorRequest, ...]) -> str | list[str]:
@@ -184,89 +237,139 @@ def _matching(pattern: str, problem: str, remedy: str) -> Callable[[str], str]:
     return check
 
 
-def listed(value: Any) -> Any:
-    """A single text or mapping as a list of one, where the format allows the short form."""
-    return [value] if isinstance(value, str | dict) else value
+def _or_empty(check: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda value: check(value) if value else value
 
 
-Text = Annotated[str, Strict()]
-Line = Annotated[Text, AfterValidator(_text(1_024))]
-Name = Annotated[Text, AfterValidator(_text(128))]
-Script = Annotated[Text, AfterValidator(_text(MAX_TEXT, lines=True))]
-Argument = Annotated[
-    Text, AfterValidator(lambda value: _text(MAX_TEXT, lines=True)(value) if value else value)
+_MODE = r"0?[0-7]{3}"
+_SHA256 = r"[0-9a-f]{64}"
+_IMAGE = r"[\x21-\x7e]{1,512}"
+_URI = r"[a-z][a-z0-9+.-]{0,31}://[\x21-\x7e]{1,2000}"
+_ENV_NAME = r"(?!TRADEWIND_)[A-Za-z_][A-Za-z0-9_]{0,127}"
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?"
+_NAME = r"[a-z][a-z0-9-]{0,31}"
+_JOB = r"j[0-9a-hjkmnp-tv-z]{16}"
+_SIZE = r"[0-9]{1,20}(\.[0-9]{1,20})? ?([kKMGTPE]?B|[KMGTPE]iB)"
+_DURATION = r"(?=.)([0-9]{1,12}w)?([0-9]{1,12}d)?([0-9]{1,12}h)?([0-9]{1,12}m)?([0-9]{1,12}s)?"
+
+
+def _schema(pattern: str, *examples: str) -> WithJsonSchema:
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^{pattern}$"}
+    return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
+
+
+_AMOUNT = WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1_000_000_000})
+
+Text = Annotated[str, Strict(), AfterValidator(_unicode)]
+Line = Annotated[Text, AfterValidator(_text(1_024)), Field(min_length=1, max_length=1_024)]
+Name = Annotated[Text, AfterValidator(_text(128)), Field(min_length=1, max_length=128)]
+Script = Annotated[
+    Text, AfterValidator(_text(MAX_TEXT, lines=True)), Field(min_length=1, max_length=MAX_TEXT)
 ]
+Argument = Annotated[Text, AfterValidator(_or_empty(_text(MAX_TEXT, lines=True)))]
 Path = Annotated[Line, AfterValidator(_relative_path)]
 Sha256 = Annotated[
-    Text, AfterValidator(_matching(r"[0-9a-f]{64}", "not a sha256", "64 of 0-9 and a-f"))
+    Text,
+    AfterValidator(_matching(_SHA256, "not a sha256", "write 64 of 0-9 and a-f")),
+    _schema(_SHA256),
 ]
-Image = Annotated[Text, AfterValidator(_matching(r"[\x21-\x7e]{1,512}", "not an image name",
-    "write for example docker://python:3.12-slim"))]  # fmt: skip
-Uri = Annotated[Text, AfterValidator(_matching(
-    r"[a-z][a-z0-9+.-]{0,31}://[\x21-\x7e]{1,2000}", "not a URI", "write for example s3://bucket/key",
-))]  # fmt: skip
-EnvName = Annotated[Text, AfterValidator(_matching(
-    r"(?!TRADEWIND_)[A-Za-z_][A-Za-z0-9_]{0,127}", "not usable as a variable's name",
-    "letters, digits and _, not starting with a digit or TRADEWIND_",
-))]  # fmt: skip
-LabelKey = Annotated[Text, AfterValidator(_matching(
-    r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?", "not usable as a label",
-    "1 to 63 letters, digits and _ . / -, starting and ending with a letter or digit",
-))]  # fmt: skip
-LabelValue = Annotated[
-    Text, AfterValidator(lambda value: _text(255)(value) if value else value)
+Image = Annotated[
+    Text,
+    AfterValidator(_matching(_IMAGE, "not an image name", "write docker://python:3.12-slim")),
+    _schema(_IMAGE, "docker://python:3.12-slim"),
 ]
-TenantName = Annotated[str, PlainValidator(_reading(parse_tenant))]
-ClusterName = Annotated[str, PlainValidator(_reading(parse_cluster))]
-RegionName = Annotated[str, PlainValidator(_reading(parse_region))]
-JobRef = Annotated[str, PlainValidator(_reading(parse_job_id))]
+Uri = Annotated[
+    Text,
+    AfterValidator(_matching(_URI, "not a URI", "write for example s3://bucket/key")),
+    _schema(_URI, "s3://bucket/key"),
+]
+EnvName = Annotated[
+    Text,
+    AfterValidator(
+        _matching(
+            _ENV_NAME,
+            "not usable as a variable's name",
+            "use letters, digits and _, not starting with a digit or TRADEWIND_",
+        )
+    ),
+    _schema(_ENV_NAME, "EPOCHS"),
+]
+LabelKey = Annotated[
+    Text,
+    AfterValidator(
+        _matching(
+            _LABEL,
+            "not usable as a label",
+            "use 1 to 63 letters, digits and _ . / -, with a letter or digit at both ends",
+        )
+    ),
+    _schema(_LABEL, "team"),
+]
+LabelValue = Annotated[Text, AfterValidator(_or_empty(_text(255))), Field(max_length=255)]
+TenantName = Annotated[
+    Tenant, PlainValidator(_reading(parse_tenant)), _schema(_NAME, "physics")
+]
+ClusterName = Annotated[
+    Cluster, PlainValidator(_reading(parse_cluster)), _schema(_NAME, "alpha")
+]
+PlaceName = Annotated[str, PlainValidator(_reading(parse_cluster)), _schema(_NAME, "alpha")]
+RegionName = Annotated[
+    Region, PlainValidator(_reading(parse_region)), _schema(_NAME, "eu-west")
+]
+JobRef = Annotated[JobId, PlainValidator(_reading(parse_job_id)), _schema(_JOB)]
 
 Integer = Annotated[int, Strict()]
 Flag = Annotated[bool, Strict()]
 Mode = Annotated[
-    int, PlainValidator(_mode), PlainSerializer(lambda mode: f"{mode:04o}", return_type=str)
+    int,
+    PlainValidator(_mode),
+    PlainSerializer(lambda mode: f"{mode:04o}", return_type=str),
+    _schema(_MODE, "0644", "0755"),
 ]
 Size = Annotated[
     int,
     PlainValidator(_reading(_at_least_one(parse_bytes, "a size"))),
     PlainSerializer(exact_bytes, return_type=str),
+    _schema(_SIZE, "64GiB", "500MB"),
 ]
 Duration = Annotated[
     int,
     PlainValidator(_reading(_at_least_one(parse_duration_s, "a duration"))),
     PlainSerializer(format_duration, return_type=str),
+    _schema(_DURATION, "90m", "2h30m", "1d"),
 ]
 CpusMilli = Annotated[
-    int, PlainValidator(_milli), PlainSerializer(_from_milli, return_type=int | float)
+    int,
+    PlainValidator(_milli),
+    PlainSerializer(_from_milli, return_type=int | float),
+    WithJsonSchema({"type": "number", "minimum": 0.001, "maximum": 4_096}),
 ]
 MicroUsd = Annotated[
-    int, PlainValidator(_reading(_usd)), PlainSerializer(_from_micro, return_type=int | float)
+    int,
+    PlainValidator(_reading(_usd)),
+    PlainSerializer(_from_micro, return_type=int | float),
+    _AMOUNT,
 ]
 DeadlineField = Annotated[
-    Deadline, PlainValidator(_reading(_deadline)), PlainSerializer(str, return_type=str)
+    Deadline,
+    PlainValidator(_reading(_deadline)),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["2026-03-01T08:00:00Z", "12h"]}),
 ]
 ArrayField = Annotated[
-    ArraySpec, PlainValidator(_reading(_array)), PlainSerializer(str, return_type=str)
+    ArraySpec,
+    PlainValidator(_reading(_array)),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["0-99", "0-99%10", "1-10,20,30-40:2"]}),
 ]
+_ONE_KIND = {"type": "string", "examples": ["H100:8", "A100-80GB:1"]}
 Accelerators = Annotated[
     tuple[AcceleratorRequest, ...],
     PlainValidator(_reading(_accelerators)),
     PlainSerializer(_accelerators_text, return_type=str | list[str]),
+    WithJsonSchema(
+        {"anyOf": [_ONE_KIND, {"type": "array", "items": _ONE_KIND, "maxItems": 32}]}
+    ),
 ]
-
-
-def bounded_bytes(limit_text: str) -> Callable[[int], int]:
-    """A check that a size is at most `limit_text`."""
-    limit = min(parse_bytes(limit_text), EIB)
-
-    def check(size: int) -> int:
-        if size > limit:
-            raise refuse(f"more than {limit_text}", "check the unit")
-        return size
-
-    return check
-
-
 MemorySize = Annotated[Size, AfterValidator(bounded_bytes("64TiB"))]
 DiskSize = Annotated[Size, AfterValidator(bounded_bytes("1PiB"))]
-Listed = BeforeValidator(listed)

@@ -9,7 +9,7 @@ from federation.jobs import Resources
 
 @dataclass(frozen=True, slots=True)
 class ResourceVector:
-    """Thousandths of a cpu, bytes of memory and disk, accelerators (of one model, named elsewhere).
+    """Thousandths of a cpu, bytes of memory and disk, accelerators of a model named elsewhere.
 
     Differences may be negative; `fits_in` compares every component.
     """

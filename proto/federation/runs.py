@@ -1,7 +1,7 @@
 """Sets of array indices as sorted, disjoint, non-adjacent runs.
 
-An array of a million tasks is one short value: every operation costs by the number of runs, never
-by the number of tasks.
+An array of a million tasks is one short value: every operation costs by the number of runs,
+never by the number of tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Runs:
         previous = -2
         for first, last in self.runs:
             if first <= previous + 1 or last < first:
-                raise InvalidRuns(self.runs, "runs must be ascending, disjoint and not adjacent")
+                raise InvalidRuns(
+                    self.runs, "runs must be ascending, disjoint and not adjacent"
+                )
             previous = last
         if previous > MAX_INDEX:
             raise InvalidRuns(self.runs, f"an index is at most {MAX_INDEX}")
@@ -141,12 +143,13 @@ def parse_runs(text: object) -> Runs:
     if not isinstance(text, str):
         raise InvalidRuns(text, "an array is text")
     pairs: list[tuple[int, int]] = []
-    for part in text.split(",", MAX_PARSED_RUNS):
+    for part in text.split(",", MAX_PARSED_RUNS)[:MAX_PARSED_RUNS]:
         pairs.extend(_pairs(text, part.strip()))
         if len(pairs) > MAX_PARSED_RUNS:
-            raise InvalidRuns(
-                text, f"more than {MAX_PARSED_RUNS} separate ranges", "use contiguous indices"
-            )
+            break
+    if len(pairs) > MAX_PARSED_RUNS or text.count(",") >= MAX_PARSED_RUNS:
+        rule = f"more than {MAX_PARSED_RUNS} separate ranges"
+        raise InvalidRuns(text, rule, "use contiguous indices")
     return Runs.of(pairs)
 
 

@@ -1,4 +1,4 @@
-"""The real clock, dice and ids. Imported by the app modules alone; nothing else may ask the machine."""
+"""The real clock, dice and ids. Imported by app modules alone; nothing else asks the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities with their units: bytes, durations, money and times, read strictly and written exactly.
+"""Bytes, durations, money and times with their units: read strictly, written exactly.
 
 Base 2 and base 10 are never guessed (`GiB` or `GB`, not `G`), a bare number has no meaning, and
 what is not finite, negative or absurd is refused with the text that would have been right.
@@ -17,8 +17,8 @@ MICRO = 1_000_000
 MAX_USD = 1_000_000_000
 
 _BYTE_UNITS = {
-    "B": 1,
-    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15, "EB": 10**18,
+    "B": 1, "kB": 10**3, "KB": 10**3,
+    "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15, "EB": 10**18,
     "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB, "PiB": PIB, "EiB": EIB,
 }  # fmt: skip
 _BINARY = (("EiB", EIB), ("PiB", PIB), ("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
@@ -27,14 +27,15 @@ _QUANTITY = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s{0,4}([A-Za-z]{0,10})"
 _DURATION_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([wdhms])", re.ASCII)
 _RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))",
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?"
+    r"(?:([Zz])|([+-])(\d\d):(\d\d))",
     re.ASCII,
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class InvalidQuantity(ValueError):
-    """A quantity that cannot be read: `what` it should be, the `value`, the `rule`, a `remedy`."""
+    """A quantity that cannot be read: what it should be, the value, the rule, a remedy."""
 
     def __init__(self, what: str, value: object, rule: str, remedy: str) -> None:
         shown = repr(value) if isinstance(value, str) and len(value) <= 80 else _short(value)
@@ -65,7 +66,7 @@ def parse_bytes(text: object) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         raise InvalidQuantity(
-            "size", text, "a size is a number >= 0 and a unit", "write for example 64GiB or 500MB"
+            "size", text, "not a number >= 0 with a unit", "write for example 64GiB or 500MB"
         )
     number, unit = match[1], match[2]
     factor = _BYTE_UNITS.get(unit)
@@ -85,9 +86,8 @@ def _size_example(value: object) -> str:
 
 def _wrong_byte_unit(text: str, number: str, unit: str) -> InvalidQuantity:
     if not unit:
-        return InvalidQuantity(
-            "size", text, "the unit is missing", f"write {number}GiB (or {number}MiB, {number}GB, ...)"
-        )
+        remedy = f"write {number}GiB (or {number}MiB, {number}GB, ...)"
+        return InvalidQuantity("size", text, "the unit is missing", remedy)
     letter = unit[0].upper()
     if unit.lower() in {"k", "m", "g", "t", "p", "e"}:
         rule = f"`{unit}` does not say whether it counts in 1024 or 1000"
@@ -115,7 +115,7 @@ def exact_bytes(size_bytes: int) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """A size for people, base 2, at most one decimal: `1.5GiB`. Loses digits, see `exact_bytes`."""
+    """A size for people, base 2, at most one decimal: `1.5GiB`. Not exact: see `exact_bytes`."""
     for name, factor in _BINARY:
         if size_bytes >= factor:
             tenths = (size_bytes * 10 + factor // 2) // factor
@@ -133,21 +133,19 @@ def parse_duration_s(text: object) -> int:
     if not isinstance(text, str):
         number = text if isinstance(text, int) and not isinstance(text, bool) else 90
         shown = number if 0 <= number < 10**6 else 90
-        raise InvalidQuantity(
-            "duration", text, "a duration is text with a unit", f"write {shown}s, {shown}m or {shown}h"
-        )
+        remedy = f"write {shown}s, {shown}m or {shown}h"
+        raise InvalidQuantity("duration", text, "a duration is text with a unit", remedy)
     stripped = text.strip()
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", stripped, re.ASCII):
-        raise InvalidQuantity(
-            "duration", text, "the unit is missing", f"write {stripped}s, {stripped}m or {stripped}h"
-        )
+        remedy = f"write {stripped}s, {stripped}m or {stripped}h"
+        raise InvalidQuantity("duration", text, "the unit is missing", remedy)
     total = _sum_of_parts(stripped)
     if total is None:
         raise InvalidQuantity(
             "duration", text, "not a duration", "write for example 45s, 90m, 2h30m or 1d"
         )
     if total != total.to_integral_value():
-        raise InvalidQuantity("duration", text, "not a whole number of seconds", "use whole seconds")
+        raise InvalidQuantity("duration", text, "less than a second in it", "use whole seconds")
     if total > MAX_DURATION_S:
         raise InvalidQuantity("duration", text, "more than ten years", "check the unit")
     return int(total)
@@ -166,7 +164,7 @@ def _sum_of_parts(text: str) -> Decimal | None:
 
 
 def format_duration(seconds: int) -> str:
-    """Exact text of whole seconds >= 0, such as `2h30m` or `1d`; `parse_duration_s` reads it back."""
+    """Exact text of whole seconds >= 0: `2h30m`, `1d`; `parse_duration_s` reads it back."""
     parts = []
     for unit in ("d", "h", "m", "s"):
         amount, seconds = divmod(seconds, _DURATION_UNITS[unit])
@@ -235,7 +233,7 @@ def parse_rfc3339_ms(text: object) -> int:
 
 
 def format_utc(epoch_ms: int) -> str:
-    """RFC 3339 text in UTC of epoch milliseconds: `2026-03-01T08:00:00Z`, decimals only if any."""
+    """RFC 3339 text in UTC of epoch ms: `2026-03-01T08:00:00Z`, decimals only if any."""
     moment = _EPOCH + timedelta(milliseconds=epoch_ms)
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
     fraction = epoch_ms % 1000

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Measured use of one attempt or a sum of them; `max_rss_bytes` is the highest of any member.
+    """Measured use of one attempt or a sum of them; `max_rss_bytes` is the highest of a member.
 
-    `wall_ms` and `accelerator_ms` sum over members: two replicas running one second are 2,000 ms
-    of wall time. All are >= 0; raises ValueError otherwise.
+    `wall_ms` and `accelerator_ms` sum over members: two replicas running for a second are 2,000
+    ms of wall time. All are >= 0; raises ValueError otherwise.
     """
 
     wall_ms: int = 0
     cpu_ms: int = 0
     max_rss_bytes: int = 0
     accelerator_ms: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in Usage.__slots__:
@@ -31,6 +29,4 @@ class Usage:
             cpu_ms=self.cpu_ms + other.cpu_ms,
             max_rss_bytes=max(self.max_rss_bytes, other.max_rss_bytes),
             accelerator_ms=self.accelerator_ms + other.accelerator_ms,
-            read_bytes=self.read_bytes + other.read_bytes,
-            written_bytes=self.written_bytes + other.written_bytes,
         )
