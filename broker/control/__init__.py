@@ -1,1 +1,1 @@
-"""The shell: the cycle, the plan applier, the interpreter, leadership."""
+"""The shell: takes in what happens, steps the lifecycle, persists, then acts. Read `leader.py` first."""

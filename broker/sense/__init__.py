@@ -1,1 +1,1 @@
-"""Reports of agents in: validated, aged, folded into the fleet view."""
+"""Reports of agents in: validated, aged, folded into the fleet view. Read `accounting.py` first."""

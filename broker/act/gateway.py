@@ -1,0 +1,188 @@
+"""The gateway port: sessions with agents, as values. Backends: gRPC and simulated.
+
+What is sent may be lost with the session; nothing here is an outbox. The leader re-drives every
+attempt that lags when a session opens, so a lost message costs time, never a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.lifecycle.events import SiteEvent
+from broker.model.fleet import Capacity, PoolPrice, RoundTrip
+from federation.runs import Runs
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch."""
+
+    dispatch_seq: int
+    uid: str
+    ticket: bytes
+    spec: bytes
+    pool: str
+    accelerator: str
+    replicas: int
+    accelerators_per_replica: int
+    cpus_milli_per_replica: int
+    memory_bytes_per_replica: int
+    max_runtime_s: int
+    stop_grace_s: int
+    max_start_delay_s: int
+    tasks: Runs
+    width: int
+    traceparent: str = ""
+    adopt_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End it: `why` is cancelled, preempted or withdrawn."""
+
+    uid: str
+    why: str
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetSlice:
+    """The absolute set of tasks of a slice from now on."""
+
+    dispatch_seq: int
+    uid: str
+    tasks: Runs
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Its end is in the broker's books: the site may drop journal entry and work directory."""
+
+    uid: str
+
+
+Command = Dispatch | Stop | SetSlice | Forget
+
+# What comes in ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """An agent was let in. `session` numbers the sessions of this gateway."""
+
+    cluster: str
+    session: int
+    instance: str
+    journal: str
+    disk_replaced: bool
+    event_seq: int
+    dispatch_seq: int
+    scheduler: str
+    isolation: str
+    capabilities: tuple[str, ...]
+    version: str
+    sealing_key: bytes
+    certificate_serial: str
+    certificate_expires_ms: int
+    handshake_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """A session is over; its cluster is silent until another opens."""
+
+    cluster: str
+    session: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventsArrived:
+    """Events of one cluster in the order of its journal. `last_seq` may be acknowledged once
+    all of them are durable."""
+
+    cluster: str
+    session: int
+    events: tuple[SiteEvent, ...]
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityArrived:
+    """A capacity report, validated and stamped with the receive time."""
+
+    cluster: str
+    session: int
+    capacity: Capacity
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PricesArrived:
+    """A price report; `rejected` names what was refused and why."""
+
+    cluster: str
+    session: int
+    prices: tuple[PoolPrice, ...]
+    raw: bytes
+    rejected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTripsArrived:
+    """A latency report."""
+
+    cluster: str
+    session: int
+    round_trips: tuple[RoundTrip, ...]
+    raw: bytes
+
+
+GatewayEvent = (
+    SessionOpened
+    | SessionClosed
+    | EventsArrived
+    | CapacityArrived
+    | PricesArrived
+    | RoundTripsArrived
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A piece of a log: `complete` says the stream will not grow beyond `total_bytes`."""
+
+    data: bytes
+    offset: int
+    total_bytes: int
+    complete: bool
+
+
+class SiteSilent(Exception):
+    """The cluster has no session here now."""
+
+
+class Gateway(Protocol):
+    """Sessions with agents as one replica holds them."""
+
+    def inbox(self) -> AsyncIterator[tuple[GatewayEvent, ...]]:
+        """What arrived, in order, in batches; for ever."""
+
+    async def send(self, cluster: str, commands: Sequence[Command]) -> None:
+        """Send commands in this order. Raises `SiteSilent`; may be lost all the same."""
+
+    async def acknowledge(self, cluster: str, event_seq: int) -> None:
+        """All events up to this one are durable. Silently dropped without a session."""
+
+    async def read_log(
+        self, cluster: str, uid: str, stream: str, offset: int, limit: int, *, wait_ms: int = 0
+    ) -> LogPart:
+        """Read a log at the site. Raises `SiteSilent`, `LookupError` for an unknown stream."""
+
+    async def close(self) -> None:
+        """End all sessions."""

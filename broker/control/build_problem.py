@@ -1,0 +1,332 @@
+"""A snapshot of the queue and the fleet as one planning problem. Pure.
+
+Running jobs stay where they are: they are not in the problem, what they hold is already missing
+from the free figures and is taken off the quotas here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker.model import problem as pm
+from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
+from broker.model.jobs import Attempt, Job
+from broker.sense.accounting import free_pools
+from broker.sense.fleet import unusable
+from federation.jobs import JobSpec
+from federation.refusals import Refusal, RefusalCode
+from federation.units import format_duration
+
+GIB = 1024**3
+FRAGMENTATION_USD_PER_NODE = 0.05
+"""A nudge to keep whole nodes free for gangs; far below any real price, so it decides ties."""
+PLANNED_COPIES_MAX = 100_000
+ISOLATION_RANK = {"shared-uid": 0, "per-user": 1, "sandboxed": 2, "hard": 3}
+CPU = "CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that wants places: so many copies (1, or tasks of an array)."""
+
+    job: Job
+    spec: JobSpec
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the problem is built from, at one instant."""
+
+    fleet: Fleet
+    attempts: Mapping[str, Sequence[Attempt]]  # by cluster: live ones and ended lately
+    tenants: Mapping[str, TenantPolicy]
+    now_ms: int
+    typed_rtt_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+def pool_name(cluster: str, pool: str) -> str:
+    """Name of a pool within the federation."""
+    return f"{cluster}/{pool}"
+
+
+def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
+    """The problem: oldest job first."""
+    regions = world.fleet.regions
+    rtt, known = round_trips(world.fleet, world.typed_rtt_ms)
+    views = [world.fleet.clusters[name] for name in sorted(world.fleet.clusters)]
+    pools = [pool for view in views for pool in _pools(view, world)]
+    jobs = sorted(waiting, key=lambda w: (w.job.created_ms, w.job.id))
+    held = _held(world.attempts)
+    priorities = {w.job.priority for w in jobs}
+    return pm.Problem(
+        regions=regions,
+        clusters=tuple(_cluster(view) for view in views),
+        pools=tuple(pools),
+        jobs=tuple(_job(w, views, pools, known, world.now_ms) for w in jobs),
+        objective=pm.Objective(
+            mode=pm.Mode.PLACE_FIRST,
+            weight_per_accelerator=dict.fromkeys(sorted(priorities), 1.0),
+            fragmentation_usd_per_node=FRAGMENTATION_USD_PER_NODE,
+        ),
+        tenants=tuple(
+            _tenant(policy, held.get(name, {}))
+            for name, policy in sorted(world.tenants.items())
+        ),
+        rtt_ms=tuple(tuple(rtt[a, b] for b in regions) for a in regions),
+    )
+
+
+def round_trips(
+    fleet: Fleet, typed_ms: Mapping[tuple[str, str], float]
+) -> tuple[dict[tuple[str, str], float], frozenset[tuple[str, str]]]:
+    """Milliseconds between regions, and which pairs are known at all.
+
+    Measured beats typed; either direction serves; within a region it is 0; unknown is 0 here and
+    refused wherever a job sets a limit.
+    """
+    best: dict[tuple[str, str], float] = {}
+    for view in fleet.clusters.values():
+        for trip in view.round_trips:
+            if trip.rtt_us >= 0:
+                pair = (view.identity.region, trip.target_region)
+                best[pair] = min(best.get(pair, float("inf")), trip.rtt_us / 1000)
+    rtt: dict[tuple[str, str], float] = {}
+    known: set[tuple[str, str]] = set()
+    for a in fleet.regions:
+        for b in fleet.regions:
+            found = [m[p] for m in (best,) for p in ((a, b), (b, a)) if p in m]
+            if not found:
+                found = [typed_ms[p] for p in ((a, b), (b, a)) if p in typed_ms]
+            if a == b:
+                found = [0.0]
+            rtt[a, b] = min(found, default=0.0)
+            if found:
+                known.add((a, b))
+    return rtt, frozenset(known)
+
+
+def _cluster(view: ClusterView) -> pm.Cluster:
+    delay_ms = view.capacity.start_p50_ms if view.capacity else 0
+    return pm.Cluster(
+        view.identity.name,
+        view.identity.region,
+        start_delay_s=(delay_ms + view.handshake_ms) / 1000,
+    )
+
+
+def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
+    if view.capacity is None:
+        return
+    refusal = unusable(view, world.now_ms)
+    free = free_pools(view.capacity, world.attempts.get(view.identity.name, ()))
+    for now, whole in zip(free, view.capacity.pools, strict=True):
+        price = view.prices.get(now.pool)
+        name = pool_name(view.identity.name, now.pool)
+        why = refusal
+        if why is None and price is None:
+            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="no price was reported")
+        elif why is None and price is not None and 0 < price.valid_until_ms < world.now_ms:
+            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="its price has expired")
+        yield pm.Pool(
+            name=name,
+            cluster=view.identity.name,
+            accelerator=whole.groups[0].accelerator if whole.groups else CPU,
+            price_usd_per_accelerator_hour=price.marginal_micro_usd / 1e6 if price else 0.0,
+            accelerators_per_node=max((g.total for g in whole.groups), default=1),
+            nodes=tuple(_nodes(g, free=True) for g in now.groups),
+            when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
+            spot=price is not None and price.kind == "spot",
+            per_node=True,
+            unusable=why,
+        )
+
+
+def _nodes(group: NodeGroup, *, free: bool) -> pm.NodeGroup:
+    return pm.NodeGroup(
+        count=group.count,
+        free_accelerators=group.free if free else group.total,
+        free_cpus=(group.free_cpus_milli if free else group.cpus_milli) / 1000,
+        free_memory_gib=(group.free_memory_bytes if free else group.memory_bytes) / GIB,
+    )
+
+
+def _held(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, dict[str, int]]:
+    held: dict[str, dict[str, int]] = {}
+    for cluster, of_cluster in attempts.items():
+        for attempt in of_cluster:
+            if attempt.live:
+                by_cluster = held.setdefault(attempt.tenant, {})
+                by_cluster[cluster] = by_cluster.get(cluster, 0) + attempt.accelerators
+    return held
+
+
+def _tenant(policy: TenantPolicy, held: Mapping[str, int]) -> pm.Tenant:
+    quota = policy.quota_accelerators
+    return pm.Tenant(
+        name=policy.name,
+        weight=policy.weight,
+        quota_accelerators=None if quota is None else max(quota - sum(held.values()), 0),
+        cluster_quota={
+            c: max(n - held.get(c, 0), 0) for c, n in sorted(policy.cluster_quota.items())
+        },
+    )
+
+
+def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
+    """Models that will do with their speed, and units per replica.
+
+    A job without accelerators takes CPU slots: one per cpu it asks for, rounded up.
+    """
+    resources = spec.resources
+    if resources.accelerator_models:
+        return dict.fromkeys(resources.accelerator_models, 1.0), resources.accelerator_count
+    return {CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
+
+
+def _job(
+    waiting: Waiting,
+    views: Sequence[ClusterView],
+    pools: Sequence[pm.Pool],
+    known_rtt: frozenset[tuple[str, str]],
+    now_ms: int,
+) -> pm.Job:
+    job, spec = waiting.job, waiting.spec
+    place, resources = spec.placement, spec.resources
+    models, per_replica = slots(spec)
+    rtt = place.max_rtt
+    user_region = rtt.to if rtt else place.user_region
+    deadline_ms = spec.deadline_ms(job.created_ms)
+    runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
+    excluded = _excluded(waiting, views, known_rtt, now_ms) | _too_dear(spec, pools)
+    return pm.Job(
+        id=job.id,
+        tenant=job.tenant,
+        accelerators=models,
+        runtime_h=runtime_s / 3600,
+        count=min(waiting.copies, PLANNED_COPIES_MAX),
+        priority=job.priority,
+        replicas=resources.replicas,
+        accelerators_per_replica=per_replica,
+        cpus_per_replica=resources.cpus_milli / 1000,
+        memory_gib_per_replica=resources.memory_bytes / GIB,
+        spot_ok=bool(place.spot),
+        user_region=user_region,
+        regions=tuple(place.regions) or None,
+        max_rtt_ms=rtt.ms if rtt else None,
+        deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
+        budget_usd=None if place.budget_micro_usd is None else place.budget_micro_usd / 1e6,
+        image=spec.image,
+        value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
+        excluded=excluded,
+    )
+
+
+def _too_dear(spec: JobSpec, pools: Sequence[pm.Pool]) -> dict[str, Refusal]:
+    cap = spec.placement.max_price_micro_usd_per_accelerator_hour
+    if cap is None:
+        return {}
+    return {
+        pool.name: Refusal(
+            RefusalCode.PRICE_CAP,
+            pool.name,
+            needed=f"at most {cap / 1e6:g} USD per accelerator hour",
+            available=f"{pool.price_usd_per_accelerator_hour:g} USD",
+            advice=f"price cap {cap / 1e6:g} -> {pool.price_usd_per_accelerator_hour:g}",
+        )
+        for pool in pools
+        if pool.price_usd_per_accelerator_hour > cap / 1e6 * (1 + 1e-9)
+    }
+
+
+def _excluded(
+    waiting: Waiting,
+    views: Sequence[ClusterView],
+    known_rtt: frozenset[tuple[str, str]],
+    now_ms: int,
+) -> dict[str, Refusal]:
+    found: dict[str, Refusal] = {}
+    for view in views:
+        refusal = (
+            _not_named(waiting.spec, view)
+            or _not_trusted(waiting, view)
+            or _avoided(waiting.job, view, now_ms)
+            or _rtt_unknown(waiting.spec, view, known_rtt)
+        )
+        if refusal is not None:
+            found[view.identity.name] = refusal
+    return found
+
+
+def _not_named(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    name, region = view.identity.name, view.identity.region
+    place = spec.placement
+    if place.clusters and name not in place.clusters:
+        return Refusal(
+            RefusalCode.CLUSTER_NOT_ALLOWED,
+            name,
+            needed=f"one of {', '.join(place.clusters)}",
+            advice=f"add {name} to placement.clusters",
+        )
+    if name in place.avoid or region in place.avoid:
+        return Refusal(
+            RefusalCode.CLUSTER_NOT_ALLOWED,
+            name,
+            available="the job avoids it",
+            advice=f"remove {name if name in place.avoid else region} from placement.avoid",
+        )
+    return None
+
+
+def _not_trusted(waiting: Waiting, view: ClusterView) -> Refusal | None:
+    identity, spec = view.identity, waiting.spec
+    if identity.tenants and waiting.job.tenant not in identity.tenants:
+        return Refusal(
+            RefusalCode.TENANT_NOT_ALLOWED,
+            identity.name,
+            available=f"does not take jobs of tenant {waiting.job.tenant}",
+        )
+    wanted = spec.resources.isolation
+    if wanted and ISOLATION_RANK[wanted] > ISOLATION_RANK.get(identity.isolation, 0):
+        return Refusal(
+            RefusalCode.ISOLATION_TOO_WEAK, identity.name, wanted, identity.isolation
+        )
+    if spec.image and "images" not in identity.capabilities:
+        return Refusal(
+            RefusalCode.UNSUPPORTED,
+            identity.name,
+            needed=f"a site that runs images (for {spec.image})",
+            available=f"scheduler {identity.scheduler or 'unknown'} without images",
+        )
+    return None
+
+
+def _avoided(job: Job, view: ClusterView, now_ms: int) -> Refusal | None:
+    for entry in job.avoid:
+        if entry.cluster == view.identity.name and entry.until_ms > now_ms:
+            left = format_duration(max((entry.until_ms - now_ms) // 1000, 1))
+            known = entry.code in RefusalCode.__members__.values()
+            code = RefusalCode(entry.code) if known else RefusalCode.NOT_CHOSEN
+            return Refusal(
+                code,
+                view.identity.name,
+                available="refused this job a moment ago",
+                advice=f"tried again in {left}",
+            )
+    return None
+
+
+def _rtt_unknown(
+    spec: JobSpec, view: ClusterView, known: frozenset[tuple[str, str]]
+) -> Refusal | None:
+    limit = spec.placement.max_rtt
+    if limit is None or (limit.to, view.identity.region) in known:
+        return None
+    return Refusal(
+        RefusalCode.ROUND_TRIP_UNKNOWN,
+        view.identity.name,
+        needed=f"at most {limit.ms:g} ms to {limit.to}",
+        available="nobody measured it",
+        advice="give the agents a latency target there, or type the figure",
+    )

@@ -1,0 +1,158 @@
+"""The fleet as of now: identities and reports from etcd, sessions as this replica sees them.
+
+A capacity report counts only while its session is open and while it is younger than the limit;
+otherwise capacity is unknown, and unknown is zero for placement and shown as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from broker.model.fleet import (
+    ClusterIdentity,
+    ClusterState,
+    ClusterView,
+    Fleet,
+    PoolPrice,
+    TenantPolicy,
+)
+from broker.sense.reports import ReportRefused, capacity_from, prices_from, round_trips_from
+from broker.state import keys
+from broker.state.projection import Projection
+from federation.ids import Cluster, Region
+from federation.refusals import Refusal, RefusalCode
+from federation.units import format_duration
+from federation.wire import records as pb
+
+CAPACITY_AGE_MAX_MS = 60_000
+"""Four report intervals of 15 s: an older figure is no longer known (peers showed 90 minutes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What this replica knows of a cluster's session."""
+
+    connected_since_ms: int = 0
+    silent_since_ms: int = 0
+    handshake_ms: int = 0
+    cold_handshake_ms: int = 0
+
+
+def identity_from(record: pb.ClusterRecord) -> ClusterIdentity:
+    """A cluster record as a value."""
+    return ClusterIdentity(
+        name=Cluster(record.cluster),
+        region=Region(record.region),
+        state=ClusterState(record.state or "invited"),
+        scheduler=record.scheduler,
+        isolation=record.isolation,
+        capabilities=tuple(record.capabilities),
+        certificate_serial=record.certificate_serial,
+        certificate_expires_ms=record.certificate_expires_ms,
+        sealing_key=record.sealing_key,
+        joined_ms=record.joined_ms,
+        version=record.version,
+        journal=record.journal,
+        instance=record.instance,
+        revoked_serials=tuple(record.revoked_serials),
+        tenants=tuple(record.tenants),
+        drain_deadline_ms=record.drain_deadline_ms,
+    )
+
+
+def read_fleet(projection: Projection, sessions: Mapping[str, SessionState]) -> Fleet:
+    """Every cluster that is not removed, with its reports."""
+    views: dict[Cluster, ClusterView] = {}
+    for kv in projection.under(keys.CLUSTERS):
+        identity = identity_from(pb.ClusterRecord.FromString(kv.value))
+        if identity.state is not ClusterState.REMOVED:
+            state = sessions.get(identity.name, SessionState())
+            views[identity.name] = _view(projection, identity, state)
+    return Fleet(views)
+
+
+def _view(
+    projection: Projection, identity: ClusterIdentity, state: SessionState
+) -> ClusterView:
+    view = ClusterView(
+        identity,
+        connected_since_ms=state.connected_since_ms,
+        silent_since_ms=state.silent_since_ms,
+        handshake_ms=state.handshake_ms,
+        cold_handshake_ms=state.cold_handshake_ms,
+    )
+    for kind in ("capacity", "price", "latency"):
+        raw = projection.value(keys.report(identity.name, kind))
+        if raw is None:
+            continue
+        envelope = pb.ReportEnvelope.FromString(raw)
+        try:
+            view = _with_report(view, envelope)
+        except ReportRefused:
+            continue  # what a newer replica accepted and this one does not understand
+    return view
+
+
+def _with_report(view: ClusterView, envelope: pb.ReportEnvelope) -> ClusterView:
+    what = envelope.WhichOneof("what")
+    if what == "capacity":
+        return replace(view, capacity=capacity_from(envelope.capacity, envelope.received_ms))
+    if what == "price":
+        prices, _ = prices_from(envelope.price)
+        by_pool: dict[str, PoolPrice] = {price.pool: price for price in prices}
+        return replace(view, prices=by_pool, price_received_ms=envelope.received_ms)
+    if what == "latency":
+        trips = round_trips_from(envelope.latency)
+        return replace(view, round_trips=trips, latency_received_ms=envelope.received_ms)
+    return view
+
+
+def unusable(view: ClusterView, now_ms: int) -> Refusal | None:
+    """Why nothing may be placed on a cluster now, whatever the job; None = it takes jobs."""
+    name, capacity = view.identity.name, view.capacity
+    if view.identity.state is ClusterState.INVITED:
+        return Refusal(
+            RefusalCode.CLUSTER_UNREACHABLE, name, available="invited, has never joined"
+        )
+    if not view.connected:
+        since = view.silent_since_ms
+        age = f"silent for {format_duration((now_ms - since) // 1000)}" if since else "silent"
+        return Refusal(
+            RefusalCode.CLUSTER_UNREACHABLE, name, available=age, advice="wait for the site"
+        )
+    if view.identity.state is ClusterState.DRAINING:
+        return Refusal(RefusalCode.DRAINING, name, available="draining by its operators")
+    if capacity is None or capacity.received_ms < view.connected_since_ms:
+        return Refusal(
+            RefusalCode.CAPACITY_UNKNOWN, name, available="has not reported in this session yet"
+        )
+    age_ms = now_ms - capacity.received_ms
+    if age_ms > CAPACITY_AGE_MAX_MS:
+        return Refusal(
+            RefusalCode.CAPACITY_STALE,
+            name,
+            needed=f"a report younger than {CAPACITY_AGE_MAX_MS // 1000} s",
+            available=f"one {age_ms // 1000} s old",
+        )
+    if capacity.state == "draining":
+        return Refusal(RefusalCode.DRAINING, name, available="draining by the site")
+    if capacity.state == "paused":
+        return Refusal(RefusalCode.PAUSED, name, available="paused by the site")
+    return None
+
+
+def read_tenants(projection: Projection) -> dict[str, TenantPolicy]:
+    """Quotas and defaults of all tenants that have a record."""
+    found: dict[str, TenantPolicy] = {}
+    for kv in projection.under(keys.TENANTS):
+        r = pb.TenantRecord.FromString(kv.value)
+        found[r.tenant] = TenantPolicy(
+            name=r.tenant,
+            weight=r.weight or 1,
+            quota_accelerators=None if r.quota_accelerators < 0 else r.quota_accelerators,
+            cluster_quota=dict(r.cluster_quota),
+            default_max_runtime_s=r.default_max_runtime_s or 24 * 3600,
+            max_runtime_s=r.max_runtime_s or 31 * 24 * 3600,
+        )
+    return found

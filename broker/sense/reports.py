@@ -1,0 +1,112 @@
+"""Reports as they arrive: bounded, validated, turned into values. Pure.
+
+A number that is out of range is refused with its reason, never repaired; unknown is unknown.
+"""
+
+from __future__ import annotations
+
+from broker.model.fleet import Capacity, NodeGroup, PoolCapacity, PoolPrice, RoundTrip
+from federation.accelerators import InvalidAccelerator, identify
+from federation.ids import Region
+from federation.wire import records as pb
+
+REPORT_BYTES_MAX = 256 * 1024
+PRICE_MAX_MICRO_USD = 1_000_000_000
+"""1,000 USD an accelerator hour: more is a unit error (peers saw both B200 at $0.01 and at $0)."""
+NODES_MAX = 100_000
+
+
+class ReportRefused(ValueError):
+    """A report that cannot be right; the text names the field and the value."""
+
+
+def capacity_from(report: pb.CapacityReport, received_ms: int) -> Capacity:
+    """A capacity report as a value. Raises `ReportRefused`."""
+    return Capacity(
+        received_ms=received_ms,
+        as_of_ms=report.as_of_ms,
+        generation=report.generation,
+        reflects_dispatch_seq=report.reflects_dispatch_seq,
+        reflects_event_seq=report.reflects_event_seq,
+        pools=tuple(_pool(pool) for pool in report.pools),
+        locally_pending=report.locally_pending,
+        start_p50_ms=report.start_p50_ms,
+        start_p90_ms=report.start_p90_ms,
+        state=report.state or "open",
+    )
+
+
+def _pool(pool: pb.PoolCapacity) -> PoolCapacity:
+    return PoolCapacity(
+        pool=pool.pool,
+        simulated=pool.simulated,
+        groups=tuple(_group(pool.pool, group) for group in pool.groups),
+    )
+
+
+def _group(pool: str, g: pb.NodeGroup) -> NodeGroup:
+    if not 1 <= g.count <= NODES_MAX:
+        raise ReportRefused(f"pool {pool}: {g.count} nodes in a group, 1 to {NODES_MAX} allowed")
+    for name, free, total in (
+        ("accelerators", g.free, g.total),
+        ("cpus_milli", g.free_cpus_milli, g.cpus_milli),
+        ("memory_bytes", g.free_memory_bytes, g.memory_bytes),
+    ):
+        if free > total:
+            raise ReportRefused(f"pool {pool}: {free} {name} free of {total}")
+    return NodeGroup(
+        count=g.count,
+        accelerator=_canonical(pool, g.accelerator),
+        total=g.total,
+        free=g.free,
+        cpus_milli=g.cpus_milli,
+        free_cpus_milli=g.free_cpus_milli,
+        memory_bytes=g.memory_bytes,
+        free_memory_bytes=g.free_memory_bytes,
+        domain=g.domain,
+    )
+
+
+def _canonical(pool: str, reported: str) -> str:
+    try:
+        return identify(reported).name
+    except InvalidAccelerator as error:
+        raise ReportRefused(f"pool {pool}: {error}") from error
+
+
+def prices_from(report: pb.PriceReport) -> tuple[tuple[PoolPrice, ...], tuple[str, ...]]:
+    """Prices that can be right, and the reasons why others were refused."""
+    good: list[PoolPrice] = []
+    refused: list[str] = []
+    for p in report.pools:
+        floor = 0 if p.kind == "owned" else 1
+        if p.kind not in ("owned", "on-demand", "spot"):
+            refused.append(f"pool {p.pool}: kind {p.kind!r} is not owned, on-demand or spot")
+        elif not floor <= p.marginal_micro_usd <= PRICE_MAX_MICRO_USD:
+            refused.append(
+                f"pool {p.pool}: {p.marginal_micro_usd / 1e6:g} USD per accelerator hour is out "
+                f"of range for kind {p.kind}"
+            )
+        elif not p.source or p.as_of_ms <= 0:
+            refused.append(f"pool {p.pool}: a price needs its source and its date")
+        else:
+            good.append(
+                PoolPrice(
+                    p.pool,
+                    p.kind,
+                    p.marginal_micro_usd,
+                    p.full_micro_usd or p.marginal_micro_usd,
+                    p.as_of_ms,
+                    p.source,
+                    p.valid_until_ms,
+                )
+            )
+    return tuple(good), tuple(refused)
+
+
+def round_trips_from(report: pb.LatencyReport) -> tuple[RoundTrip, ...]:
+    """Measured connect times, one per target."""
+    return tuple(
+        RoundTrip(Region(r.target_region), r.target, r.rtt_us, r.measured_ms)
+        for r in report.round_trips
+    )
