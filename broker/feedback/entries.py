@@ -226,9 +226,7 @@ class UsageTotal:
     cost_micro_usd: int
 
 
-Entry = TypeVar(
-    "Entry", JobEntry, AttemptEntry, ReceiptEntry, UsageEntry, CycleEntry, AuditEntry
-)
+Entry = TypeVar("Entry", JobEntry, AttemptEntry, ReceiptEntry, UsageEntry, CycleEntry, AuditEntry)
 
 
 def clean_text(text: str, *, trim: bool = False) -> str:

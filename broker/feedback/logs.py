@@ -81,9 +81,7 @@ def completed(mark: StreamMark, length: int, total_bytes: int) -> StreamMark:
 def stream_state(name: str, length: int, mark: StreamMark, cap_bytes: int) -> LogStream:
     """The stream as callers see it: full and known to be longer is truncated, too."""
     longer = mark.total_bytes is not None and mark.total_bytes > length
-    return LogStream(
-        name, length, mark.total_bytes, mark.cut or (longer and length >= cap_bytes)
-    )
+    return LogStream(name, length, mark.total_bytes, mark.cut or (longer and length >= cap_bytes))
 
 
 def stream_order(name: str) -> tuple[int, int]:

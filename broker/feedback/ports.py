@@ -217,9 +217,7 @@ class Ledger(Protocol):
         """The trail of a job or other object, in the order it was appended."""
 
     @abstractmethod
-    async def usage(
-        self, tenant: str | None, from_ms: int, to_ms: int
-    ) -> tuple[UsageTotal, ...]:
+    async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """Totals per tenant, cluster, pool and accelerator of entries with
         `from_ms <= entry.to_ms < to_ms`, so adjacent periods add up. Tenant None = all."""
 

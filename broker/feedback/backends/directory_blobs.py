@@ -107,9 +107,7 @@ class DirectoryBlobs(BlobStore):
     async def readable(self, sha256s: Collection[str], tenant: str) -> frozenset[str]:
         """See `BlobStore`."""
         check_tenant(tenant)
-        paths = [
-            (sha256, self._path(sha256), self._grants / sha256 / tenant) for sha256 in sha256s
-        ]
+        paths = [(sha256, self._path(sha256), self._grants / sha256 / tenant) for sha256 in sha256s]
         return await self._run(
             lambda: frozenset(
                 sha for sha, blob, grant in paths if grant.is_file() and blob.is_file()

@@ -67,9 +67,7 @@ class MemoryLedger(Ledger):
         for receipt in batch.receipts:
             key = (receipt.job, receipt.attempt, receipt.cycle)
             new += _add(self._receipts, key, receipt)
-        new += sum(
-            _add(self._usage, (entry.attempt, entry.seq), entry) for entry in batch.usage
-        )
+        new += sum(_add(self._usage, (entry.attempt, entry.seq), entry) for entry in batch.usage)
         new += sum(_add(self._cycles, cycle.cycle, cycle) for cycle in batch.cycles)
         for entry in batch.audit:
             new += _add(self._audit.setdefault(entry.subject, {}), entry.key, entry)
@@ -104,9 +102,7 @@ class MemoryLedger(Ledger):
         """See `Ledger`."""
         return tuple(self._audit.get(clean_text(subject), {}).values())
 
-    async def usage(
-        self, tenant: str | None, from_ms: int, to_ms: int
-    ) -> tuple[UsageTotal, ...]:
+    async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """See `Ledger`."""
         groups: dict[tuple[str, str, str, str], list[UsageEntry]] = {}
         for entry in self._usage.values():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,6 +37,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from broker.feedback import ledger_schema as schema
+from broker.feedback.backends.durable_files import locked, make_directory
 from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter
 from broker.feedback.grouping import GroupWriter
 from broker.feedback.ports import (
@@ -49,6 +52,7 @@ from broker.feedback.ports import (
     Ledger,
     LedgerBatch,
     ReceiptEntry,
+    SchemaTooNew,
     UsageTotal,
 )
 
@@ -77,13 +81,7 @@ class SqlLedger(Ledger):
         """Connect to `sqlite:////abs/path/ledger.db` or `postgresql+<driver>://...`, creating
         or migrating the tables. Raises `SchemaTooNew`, `FeedbackUnavailable`, ValueError for
         another kind of database."""
-        engine = _engine(url)
-        try:
-            await asyncio.to_thread(_migrate, engine, now_ms)
-        except BaseException:
-            engine.dispose()
-            raise
-        return cls(engine)
+        return cls(await asyncio.to_thread(_open, url, now_ms))
 
     async def record(self, batch: LedgerBatch) -> int:
         """See `Ledger`. Batches of concurrent callers share a commit."""
@@ -127,9 +125,8 @@ class SqlLedger(Ledger):
         rows = await self._read(query.order_by(table.c.position))
         return tuple(AuditEntry(**row._mapping) for row in rows)
 
-    async def usage(
-        self, tenant: str | None, from_ms: int, to_ms: int
-    ) -> tuple[UsageTotal, ...]:
+    async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal,
+    ...]:
         """See `Ledger`."""
         rows = await self._read(_usage_query(tenant, from_ms, to_ms))
         return tuple(_usage_total(row) for row in rows)
@@ -187,6 +184,22 @@ class SqlLedger(Ledger):
             return [_write(connection, batch) for batch in batches]
 
 
+def _open(url: str, now_ms: int) -> Engine:
+    engine = _engine(url)
+    try:
+        if engine.dialect.name == "sqlite":
+            _prepare_file(Path(engine.url.database or ""))
+        with _writing(engine) as connection:
+            schema.migrate(connection, now_ms=now_ms)
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        engine.dispose()
+        raise FeedbackUnavailable(f"ledger: {error}") from error
+    except SchemaTooNew:
+        engine.dispose()
+        raise
+    return engine
+
+
 def _engine(url: str) -> Engine:
     parsed = make_url(url)
     backend = parsed.get_backend_name()
@@ -196,20 +209,33 @@ def _engine(url: str) -> Engine:
         return create_engine(parsed, pool_size=_READERS + 1, pool_pre_ping=True)
     if not parsed.database or parsed.database == ":memory:":
         raise ValueError("the SQL ledger needs a file; the memory ledger is another backend")
-    # Specs and receipts of all tenants lie in this file.
-    Path(parsed.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
     return engine
 
 
+def _prepare_file(path: Path) -> None:
+    """Create the database for this user alone (it holds the specs of all tenants) in WAL mode.
+
+    SQLite does not wait for a lock when it switches to WAL, so brokers that start at once take
+    turns; the mode stays with the file.
+    """
+    make_directory(path.parent)
+    with locked(path.with_name(f"{path.name}.lock")):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_MS / 1000)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        finally:
+            connection.close()
+
+
 def _on_sqlite_connect(connection: Any, _record: Any) -> None:
-    # The driver must not begin transactions by itself: it would not begin one before DDL.
+    # The timeout is set by `connect`. The driver must not begin transactions by itself: it
+    # would not begin one before DDL.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
 
@@ -227,14 +253,6 @@ def _writing(engine: Engine) -> Iterator[Connection]:
     opened = engine.connect().execution_options(ledger_write=True)
     with opened as connection, connection.begin():
         yield connection
-
-
-def _migrate(engine: Engine, now_ms: int) -> None:
-    try:
-        with _writing(engine) as connection:
-            schema.migrate(connection, now_ms=now_ms)
-    except SQLAlchemyError as error:
-        raise FeedbackUnavailable(f"ledger: {error}") from error
 
 
 def _write(connection: Connection, batch: LedgerBatch) -> int:
