@@ -157,7 +157,7 @@ class Attempt:
         self.cancelled = True
         self.cancel_grace_s = int(record["grace_s"])
         for live in self.live.values():
-            live.cause = (CANCELLED, 0)
+            live.cause = live.cause or (CANCELLED, 0)
 
     def _intent(self, record: Record) -> None:
         task, at = int(record["t"]), int(record["at"])

@@ -103,14 +103,14 @@ class Runner:
             self.record(held, {"k": "cancel", "grace_s": grace_s})
             for live in held.attempt.live.values():
                 self.effect(partial(self.stop, held, live, grace_s))
-        self._end_if_over(held)
+        self.settle(held)
 
     def set_slice(self, held: Held, record: Record) -> None:
         """Replace the wanted tasks; the record says how."""
         if held.attempt.outcome is None:
             self.record(held, record)
             self._startable.add(held.uid)
-            self._end_if_over(held)
+            self.settle(held)
 
     def effect(self, action: Callable[[], None]) -> None:
         """Do this once everything recorded so far is safe."""
@@ -121,6 +121,16 @@ class Runner:
         self._timer_count += 1
         due_s = self._clock.monotonic_s() + delay_s
         heapq.heappush(self._timers, (due_s, self._timer_count, action))
+
+    def take_changed(self) -> set[str]:
+        """Attempts whose newest state is safe and has not been taken yet."""
+        taken = self.changed - self._dirty
+        self.changed -= taken
+        return taken
+
+    def saw_memory(self, uid: str, task: int, rss_bytes: int) -> None:
+        """Remember the most that a task's processes were seen to hold together."""
+        self._peak_rss[uid, task] = max(rss_bytes, self._peak_rss.get((uid, task), 0))
 
     # One turn, in the order the loop calls them -------------------------------------------
 
@@ -300,10 +310,14 @@ class Runner:
 
     def orphan_ended(self, pid: int) -> None:
         """A process of an earlier keeper is gone; nobody saw how it ended."""
-        key = self.members.pop(pid)
-        held = self.attempts[key.uid]
-        self.member_ended(held, Drain(key, (LOST, 0), 0, 0))
-        self._kill_strays()
+        key = self.members[pid]
+        live = self.attempts[key.uid].attempt.live[key.task]
+        self._drains[pid] = Drain(key, (LOST, 0), 0, 0)
+        if live.cause is None:
+            self.kill_marked(key)
+            self._drained(pid)
+        elif processes.group_is_empty(pid):
+            self._drained(pid)
 
     def member_ended(self, held: Held, drain: Drain) -> None:
         """Record the exit of a process, and what follows from it for its task."""
@@ -334,7 +348,7 @@ class Runner:
         for rank in range(held.attempt.order.replicas):
             capture.close_off(held.place.log("stdout", label, rank))
             capture.close_off(held.place.log("stderr", label, rank))
-        self._end_if_over(held)
+        self.settle(held)
 
     def lose(self, held: Held, live: LiveTask, text: str) -> None:
         """End a task none of whose processes is left, after a restart of the keeper."""
@@ -342,7 +356,8 @@ class Runner:
             self.record(held, {"k": "cause", "t": live.task, "kind": LOST, "code": 0})
         self._finish(held, live, text)
 
-    def _end_if_over(self, held: Held) -> None:
+    def settle(self, held: Held) -> None:
+        """Record the end of an attempt if there is nothing left to do for it."""
         if held.attempt.is_over():
             kind, code = held.attempt.gravest()
             at = self._clock.now_ms()
@@ -354,6 +369,17 @@ class Runner:
         for pid in processes.children():
             if pid not in self.members and self.is_stray(pid):
                 processes.kill(pid)
+
+    def kill_marked(self, key: MemberKey) -> None:
+        """End whatever on this machine was started by a task, found by its environment."""
+        home = os.fsencode(self.attempts[key.uid].place.work)
+        task = b"" if self.attempts[key.uid].attempt.order.tasks is None else b"%d" % key.task
+        marks = {b"TRADEWIND_ATTEMPT": key.uid.encode(), b"TRADEWIND_TASK": task, b"HOME": home}
+        for use in processes.sessions().values():
+            for pid in use.pids:
+                env = processes.environment_of(pid)
+                if all(env.get(name) == value for name, value in marks.items()):
+                    processes.kill(pid)
 
     def is_stray(self, pid: int) -> bool:
         """True if a process was started by a task of ours that is over."""

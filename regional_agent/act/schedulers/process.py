@@ -1,0 +1,235 @@
+"""The local scheduler of a plain host: jobs are processes of the keeper's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from federation.refusals import Refusal, RefusalCode
+from federation.runs import Runs
+from regional_agent.act.keeper import capture
+from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRefused
+from regional_agent.act.keeper.layout import AttemptDir, trash_dir
+from regional_agent.act.keeper.orders import Order, Seat, order_json, pairs_of, runs_of
+from regional_agent.act.schedulers.port import (
+    STREAM_FORMAT,
+    Capabilities,
+    Feature,
+    LaunchOrder,
+    LocalChange,
+    LocalState,
+    LogExtent,
+    LogSlice,
+    Outcome,
+    OutcomeKind,
+    Phase,
+    SchedulerUnavailable,
+    Submitted,
+    TaskStates,
+    Usage,
+    UsageSample,
+)
+from regional_agent.session.ledger import Place
+
+UNKNOWN = LocalState("", Phase.UNKNOWN, TaskStates(Runs(), Runs()))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """`cpus_milli`: what all jobs here may claim together, 0 = no bound. `env`: what every job
+    finds in its environment unless its order says otherwise (PATH, LANG, TZ)."""
+
+    state: Path
+    cpus_milli: int = 0
+    env: tuple[tuple[str, str], ...] = ()
+    keeper_arguments: tuple[str, ...] = ()
+
+
+class ProcessScheduler:
+    """`LocalScheduler` on the keeper. Starts the keeper if there is none, else adopts its jobs."""
+
+    def __init__(self, settings: ProcessSettings) -> None:
+        self._settings = settings
+        self._keeper = KeeperClient(settings.state, settings.keeper_arguments)
+
+    async def capabilities(self) -> Capabilities:
+        """Everything the port knows."""
+        return Capabilities("process", frozenset(Feature))
+
+    async def submit(self, order: LaunchOrder) -> Submitted | Refusal:
+        """See the port. Refuses capacity_taken, submit_failed."""
+        body = order_json(self._order(order))
+        try:
+            answer = await self._ask("submit", order=body, cpus_milli=self._settings.cpus_milli)
+        except KeeperRefused as error:
+            return Refusal(RefusalCode.SUBMIT_FAILED, order.uid, available=str(error))
+        if answer["taken"]:
+            return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=answer["taken"])
+        return Submitted(local_id=order.uid, fresh=answer["fresh"])
+
+    async def find(self, uid: str) -> str | None:
+        """The uid itself, if the keeper holds it."""
+        return uid if await self._ask("status", uids=[uid]) else None
+
+    async def attempts(self) -> tuple[str, ...]:
+        """Uids of all attempts the keeper holds."""
+        return tuple(state["uid"] for state in await self._ask("status", uids=None))
+
+    async def status(self, uids: Collection[str]) -> Mapping[str, LocalState]:
+        """One state per asked uid."""
+        known = {s["uid"]: _state(s) for s in await self._ask("status", uids=sorted(set(uids)))}
+        return {uid: known.get(uid) or _unknown(uid) for uid in uids}
+
+    async def cancel(self, uid: str, grace_s: int) -> None:
+        """See the port."""
+        await self._ask("cancel", uid=uid, grace_s=grace_s)
+
+    async def set_slice(
+        self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None
+    ) -> Runs | Refusal:
+        """See the port. Refuses unsupported: not an array, not here, more lanes than places."""
+        seats = None if places is None else [_seat(place).to_json() for place in places]
+        fields = {"uid": uid, "tasks": pairs_of(tasks), "width": width, "places": seats}
+        try:
+            return runs_of(await self._ask("slice", **fields))
+        except KeeperRefused as error:
+            return Refusal(RefusalCode.UNSUPPORTED, uid, available=str(error))
+
+    async def read_log(self, uid: str, stream: str, offset: int, limit: int) -> LogSlice:
+        """See the port."""
+        match = STREAM_FORMAT.fullmatch(stream)
+        if match is None:
+            raise ValueError(f"not a log stream: {stream!r}")
+        # Asked before reading: what is written after the end is nothing.
+        state = (await self.status([uid]))[uid]
+        task = int(match[2] or 0)
+        live = state.phase not in (Phase.ENDED, Phase.UNKNOWN) and (
+            task in state.tasks.running or task in state.tasks.unstarted
+        )
+        path = AttemptDir(self._settings.state, uid).logs / stream
+        return await asyncio.to_thread(_read, path, (offset, limit), ended=not live)
+
+    async def log_extents(self, uid: str) -> tuple[LogExtent, ...]:
+        """See the port."""
+        return await asyncio.to_thread(_extents, AttemptDir(self._settings.state, uid).logs)
+
+    async def usage(self, uids: Collection[str]) -> Mapping[str, UsageSample]:
+        """See the port."""
+        samples = await self._ask("usage", uids=sorted(set(uids)))
+        return {uid: UsageSample(*sample) for uid, sample in samples.items()}
+
+    async def forget(self, uid: str) -> None:
+        """See the port."""
+        try:
+            await self._ask("forget", uid=uid)
+        except KeeperRefused as error:
+            raise ValueError(str(error)) from error
+        await asyncio.to_thread(_empty, trash_dir(self._settings.state))
+
+    async def changes(self) -> AsyncIterator[tuple[LocalChange, ...]]:
+        """See the port."""
+        async for states in self._keeper.changes():
+            yield tuple(LocalChange(state["uid"], _state(state)) for state in states)
+
+    async def shut_down(self, *, kill: bool) -> None:
+        """End the keeper. Raises ValueError if attempts run, unless `kill`, which ends them."""
+        try:
+            await self._ask("shutdown", kill=kill)
+        except KeeperRefused as error:
+            raise ValueError(str(error)) from error
+
+    async def close(self) -> None:
+        """Leave the keeper and its jobs running."""
+        await self._keeper.close()
+
+    async def _ask(self, op: str, **fields: Any) -> Any:
+        try:
+            return await self._keeper.request(op, **fields)
+        except KeeperGone as error:
+            raise SchedulerUnavailable(str(error)) from error
+
+    def _order(self, order: LaunchOrder) -> Order:
+        return Order(
+            uid=order.uid,
+            job=order.job,
+            tenant=order.tenant,
+            argv=order.argv,
+            run=order.run,
+            env=self._settings.env + order.env,
+            accelerator=order.accelerator,
+            cpus_milli=order.cpus_milli,
+            memory_bytes=order.memory_bytes,
+            max_runtime_s=order.max_runtime_s,
+            grace_s=order.grace_s,
+            replicas=order.replicas,
+            tasks=order.tasks,
+            width=order.width,
+            places=tuple(_seat(place) for place in order.places),
+        )
+
+
+def _seat(place: Place) -> Seat:
+    return Seat(place.pool, place.node, place.accelerators)
+
+
+def _outcome(kind: str, number: int) -> Outcome:
+    if kind == OutcomeKind.FAILED:
+        return Outcome(OutcomeKind.FAILED, exit_code=number)
+    if kind == OutcomeKind.SIGNALLED:
+        return Outcome(OutcomeKind.SIGNALLED, signal=number)
+    return Outcome(OutcomeKind(kind))
+
+
+def _state(body: Mapping[str, Any]) -> LocalState:
+    done = tuple((_outcome(kind, n), runs_of(tasks)) for kind, n, tasks in body["done"])
+    submitted_ms, started_ms, ended_ms = body["times"]
+    return LocalState(
+        uid=body["uid"],
+        phase=Phase(body["phase"]),
+        tasks=TaskStates(runs_of(body["unstarted"]), runs_of(body["running"]), done),
+        submitted_ms=submitted_ms,
+        started_ms=started_ms,
+        ended_ms=ended_ms,
+        outcome=None if body["outcome"] is None else _outcome(*body["outcome"]),
+        usage=Usage(*body["usage"]),
+        detail=body["detail"],
+    )
+
+
+def _unknown(uid: str) -> LocalState:
+    return LocalState(uid, Phase.UNKNOWN, UNKNOWN.tasks)
+
+
+def _read(path: Path, which: Sequence[int], *, ended: bool) -> LogSlice:
+    offset, limit = which
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return LogSlice(b"", 0, 0, complete=ended)
+    try:
+        size = os.fstat(fd).st_size
+        total = capture.visible_bytes(size, ended=ended)
+        start = max(0, total + offset) if offset < 0 else min(offset, total)
+        data = os.pread(fd, max(0, min(limit, total - start)), start)
+        cut = capture.is_truncated(fd, size)
+    finally:
+        os.close(fd)
+    return LogSlice(data, start, total, complete=ended, truncated=cut)
+
+
+def _extents(logs: Path) -> tuple[LogExtent, ...]:
+    try:
+        found = [(entry.name, entry.stat().st_size) for entry in os.scandir(logs)]
+    except FileNotFoundError:
+        return ()
+    return tuple(LogExtent(name, size) for name, size in sorted(found) if size)
+
+
+def _empty(trash: Path) -> None:
+    for entry in os.scandir(trash):
+        shutil.rmtree(entry.path, ignore_errors=True)
