@@ -8,6 +8,8 @@ repeated after a crash.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -16,6 +18,7 @@ MAX_TEXT_CHARS: Final = 4096
 
 MAX_PAGE: Final = 1000
 _TRIMMED: Final = frozenset({"reason", "text", "why"})
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _INT_MAX: Final = 2**63 - 1
 
 
@@ -233,11 +236,7 @@ def clean_text(text: str, *, trim: bool = False) -> str:
     """Text as every database can hold it; `trim` cuts it to `MAX_TEXT_CHARS`."""
     if trim and len(text) > MAX_TEXT_CHARS:
         text = text[: MAX_TEXT_CHARS - 1] + "…"
-    if "\x00" in text:
-        text = text.replace("\x00", "\ufffd")
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        text = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
-    return text
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def cleaned(entry: Entry) -> Entry:
@@ -251,14 +250,17 @@ def cleaned(entry: Entry) -> Entry:
     changes: dict[str, Any] = {}
     for field in fields(entry):
         value = getattr(entry, field.name)
+        clean = value
         if isinstance(value, str):
-            changes[field.name] = clean_text(value, trim=field.name in _TRIMMED)
+            clean = clean_text(value, trim=field.name in _TRIMMED)
         elif isinstance(value, tuple):
-            pairs = {clean_text(k): clean_text(v) for k, v in value}
-            changes[field.name] = tuple(sorted(pairs.items()))
+            pairs = {clean_text(key): clean_text(text) for key, text in value}
+            clean = tuple(sorted(pairs.items()))
         elif isinstance(value, int | float):
             _check_number(field.name, value)
-    return replace(entry, **changes)
+        if clean != value:
+            changes[field.name] = clean
+    return replace(entry, **changes) if changes else entry
 
 
 def cleaned_batch(batch: LedgerBatch) -> LedgerBatch:
@@ -270,6 +272,18 @@ def cleaned_batch(batch: LedgerBatch) -> LedgerBatch:
         usage=tuple(cleaned(entry) for entry in batch.usage),
         audit=tuple(cleaned(entry) for entry in batch.audit),
         cycles=tuple(cleaned(entry) for entry in batch.cycles),
+    )
+
+
+def merged(batches: Sequence[LedgerBatch]) -> LedgerBatch:
+    """All entries of the batches, in order, as one batch."""
+    return LedgerBatch(
+        jobs=tuple(entry for batch in batches for entry in batch.jobs),
+        attempts=tuple(entry for batch in batches for entry in batch.attempts),
+        receipts=tuple(entry for batch in batches for entry in batch.receipts),
+        usage=tuple(entry for batch in batches for entry in batch.usage),
+        audit=tuple(entry for batch in batches for entry in batch.audit),
+        cycles=tuple(entry for batch in batches for entry in batch.cycles),
     )
 
 

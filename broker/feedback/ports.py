@@ -161,7 +161,7 @@ class Ledger(Protocol):
     """Append-only history in SQL; every write is idempotent by the entry's key (first one
     wins).
 
-    A write has been committed to disk when it returns the number of entries that were new.
+    A write has been committed to disk when it returns.
     Writes raise ValueError for numbers no database holds, and, like reads,
     `FeedbackUnavailable` when the database does not answer (then nothing of the batch was
     written, or all of it). Backends derive from this class: the single-kind writes are the same
@@ -169,32 +169,32 @@ class Ledger(Protocol):
     """
 
     @abstractmethod
-    async def record(self, batch: LedgerBatch) -> int:
-        """Write the batch in one SQL transaction; returns how many entries were new."""
+    async def record(self, batch: LedgerBatch) -> None:
+        """Write the batch in one SQL transaction."""
 
-    async def record_job(self, entry: JobEntry) -> int:
+    async def record_job(self, entry: JobEntry) -> None:
         """Write one ended job."""
-        return await self.record(LedgerBatch(jobs=(entry,)))
+        await self.record(LedgerBatch(jobs=(entry,)))
 
-    async def record_attempts(self, entries: Sequence[AttemptEntry]) -> int:
+    async def record_attempts(self, entries: Sequence[AttemptEntry]) -> None:
         """Write ended attempts."""
-        return await self.record(LedgerBatch(attempts=tuple(entries)))
+        await self.record(LedgerBatch(attempts=tuple(entries)))
 
-    async def record_receipts(self, entries: Sequence[ReceiptEntry]) -> int:
+    async def record_receipts(self, entries: Sequence[ReceiptEntry]) -> None:
         """Write receipts of decisions."""
-        return await self.record(LedgerBatch(receipts=tuple(entries)))
+        await self.record(LedgerBatch(receipts=tuple(entries)))
 
-    async def record_usage(self, entries: Sequence[UsageEntry]) -> int:
+    async def record_usage(self, entries: Sequence[UsageEntry]) -> None:
         """Write metered usage."""
-        return await self.record(LedgerBatch(usage=tuple(entries)))
+        await self.record(LedgerBatch(usage=tuple(entries)))
 
-    async def record_cycle(self, entry: CycleEntry) -> int:
+    async def record_cycle(self, entry: CycleEntry) -> None:
         """Write the figures of one decision."""
-        return await self.record(LedgerBatch(cycles=(entry,)))
+        await self.record(LedgerBatch(cycles=(entry,)))
 
-    async def record_audit(self, entries: Sequence[AuditEntry]) -> int:
+    async def record_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Append to the audit trail, in the order given."""
-        return await self.record(LedgerBatch(audit=tuple(entries)))
+        await self.record(LedgerBatch(audit=tuple(entries)))
 
     @abstractmethod
     async def job(self, job: str) -> JobEntry | None:

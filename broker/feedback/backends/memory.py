@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Set
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from broker.feedback.blobs import StreamCheck, check_sha256, check_tenant
 from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter
@@ -42,9 +42,6 @@ from broker.feedback.ports import (
     UsageTotal,
 )
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -59,19 +56,22 @@ class MemoryLedger(Ledger):
         self._cycles: dict[str, CycleEntry] = {}
         self._audit: dict[str, dict[str, AuditEntry]] = {}
 
-    async def record(self, batch: LedgerBatch) -> int:
+    async def record(self, batch: LedgerBatch) -> None:
         """See `Ledger`."""
         batch = cleaned_batch(batch)
-        new = sum(_add(self._jobs, job.job, job) for job in batch.jobs)
-        new += sum(_add(self._attempts, attempt.uid, attempt) for attempt in batch.attempts)
+        for job in batch.jobs:
+            self._jobs.setdefault(job.job, job)
+        for attempt in batch.attempts:
+            self._attempts.setdefault(attempt.uid, attempt)
         for receipt in batch.receipts:
             key = (receipt.job, receipt.attempt, receipt.cycle)
-            new += _add(self._receipts, key, receipt)
-        new += sum(_add(self._usage, (entry.attempt, entry.seq), entry) for entry in batch.usage)
-        new += sum(_add(self._cycles, cycle.cycle, cycle) for cycle in batch.cycles)
-        for entry in batch.audit:
-            new += _add(self._audit.setdefault(entry.subject, {}), entry.key, entry)
-        return new
+            self._receipts.setdefault(key, receipt)
+        for usage in batch.usage:
+            self._usage.setdefault((usage.attempt, usage.seq), usage)
+        for cycle in batch.cycles:
+            self._cycles.setdefault(cycle.cycle, cycle)
+        for audit in batch.audit:
+            self._audit.setdefault(audit.subject, {}).setdefault(audit.key, audit)
 
     async def job(self, job: str) -> JobEntry | None:
         """See `Ledger`."""
@@ -260,11 +260,6 @@ class MemoryLogs(LogStore):
 
     async def close(self) -> None:
         """See `LogStore`."""
-
-
-def _add(table: dict[Key, Value], key: Key, value: Value) -> int:
-    """1 if the value was new, 0 if its key was taken: the first one stays."""
-    return int(table.setdefault(key, value) is value)
 
 
 def _place(entry: JobEntry) -> JobCursor:

@@ -38,7 +38,7 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 
 from broker.feedback import ledger_schema as schema
 from broker.feedback.backends.durable_files import locked, make_directory
-from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter
+from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter, merged
 from broker.feedback.grouping import GroupWriter
 from broker.feedback.ports import (
     AttemptEntry,
@@ -72,7 +72,7 @@ class SqlLedger(Ledger):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger-read")
-        self._writer: GroupWriter[LedgerBatch, int] = GroupWriter(
+        self._writer: GroupWriter[LedgerBatch, None] = GroupWriter(
             self._write_group, thread="ledger-write"
         )
 
@@ -83,9 +83,9 @@ class SqlLedger(Ledger):
         another kind of database."""
         return cls(await asyncio.to_thread(_open, url, now_ms))
 
-    async def record(self, batch: LedgerBatch) -> int:
+    async def record(self, batch: LedgerBatch) -> None:
         """See `Ledger`. Batches of concurrent callers share a commit."""
-        return await self._writer.submit(cleaned_batch(batch))
+        await self._writer.submit(cleaned_batch(batch))
 
     async def job(self, job: str) -> JobEntry | None:
         """See `Ledger`."""
@@ -125,8 +125,7 @@ class SqlLedger(Ledger):
         rows = await self._read(query.order_by(table.c.position))
         return tuple(AuditEntry(**row._mapping) for row in rows)
 
-    async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal,
-    ...]:
+    async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """See `Ledger`."""
         rows = await self._read(_usage_query(tenant, from_ms, to_ms))
         return tuple(_usage_total(row) for row in rows)
@@ -167,21 +166,19 @@ class SqlLedger(Ledger):
         except SQLAlchemyError as error:
             raise FeedbackUnavailable(f"ledger: {error}") from error
 
-    def _write_group(self, batches: Sequence[LedgerBatch]) -> Sequence[int | Exception]:
+    def _write_group(self, batches: Sequence[LedgerBatch]) -> Sequence[Exception | None]:
         """All batches in one transaction; if that fails, each in its own, so that only the
         offending one is refused."""
         try:
-            return self._commit(batches)
+            with _writing(self._engine) as connection:
+                _write(connection, merged(batches))
         except (DataError, IntegrityError, ProgrammingError) as error:
             if len(batches) == 1:
                 return [ValueError(f"the ledger cannot hold this: {error}")]
+            return [outcome for batch in batches for outcome in self._write_group([batch])]
         except SQLAlchemyError as error:
             return [FeedbackUnavailable(f"ledger: {error}")] * len(batches)
-        return [outcome for batch in batches for outcome in self._write_group([batch])]
-
-    def _commit(self, batches: Sequence[LedgerBatch]) -> list[int]:
-        with _writing(self._engine) as connection:
-            return [_write(connection, batch) for batch in batches]
+        return [None] * len(batches)
 
 
 def _open(url: str, now_ms: int) -> Engine:
@@ -255,8 +252,8 @@ def _writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _write(connection: Connection, batch: LedgerBatch) -> int:
-    written = _write_jobs(connection, batch.jobs)
+def _write(connection: Connection, batch: LedgerBatch) -> None:
+    _write_jobs(connection, batch.jobs)
     kinds: tuple[tuple[Table, Sequence[DataclassInstance]], ...] = (
         (schema.attempts, batch.attempts),
         (schema.receipts, batch.receipts),
@@ -265,11 +262,10 @@ def _write(connection: Connection, batch: LedgerBatch) -> int:
         (schema.audit, batch.audit),
     )
     for table, entries in kinds:
-        written += _insert_new(connection, table, [_row(entry) for entry in entries])
-    return written
+        _insert_new(connection, table, [_row(entry) for entry in entries])
 
 
-def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> int:
+def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> None:
     """Jobs not yet there, with their labels; labels of a repeat must not join the first's."""
     by_id: dict[str, JobEntry] = {}
     for entry in entries:
@@ -285,15 +281,13 @@ def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> int:
         row["labels_json"] = json.dumps(dict(row.pop("labels")))
         rows.append(row)
         labels += [{"job": entry.job, "key": k, "value": v} for k, v in entry.labels]
+    _insert_new(connection, schema.jobs, rows)
     _insert_new(connection, schema.job_labels, labels)
-    return _insert_new(connection, schema.jobs, rows)
 
 
-def _insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
-    if not rows:
-        return 0
-    statement = schema.insert_new(table, connection.dialect.name)
-    return max(connection.execute(statement, rows).rowcount, 0)
+def _insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(schema.insert_new(table, connection.dialect.name), rows)
 
 
 def _row(entry: DataclassInstance) -> dict[str, Any]:

@@ -90,10 +90,7 @@ async def test_two_brokers_may_write_one_file(tmp_path: Path) -> None:
         *(SqlLedger.open(url(tmp_path), now_ms=number) for number in range(6))
     )
     jobs = [a_job(f"j{number}") for number in range(50)]
-    written = await asyncio.gather(
-        *(ledger.record_job(job) for job in jobs for ledger in (first, second))
-    )
-    assert sum(written) == 50
+    await asyncio.gather(*(ledger.record_job(job) for job in jobs for ledger in (first, second)))
     assert len((await second.jobs(JobFilter())).jobs) == 50
     for ledger in (first, second, *others):
         await ledger.close()
@@ -112,7 +109,7 @@ async def test_a_commit_is_synced_and_readers_do_not_wait(tmp_path: Path) -> Non
     await asyncio.sleep(0.05)
     assert not pending.done()
     writer.execute("COMMIT")
-    assert await asyncio.wait_for(pending, 5) == 1
+    await asyncio.wait_for(pending, 5)
     writer.close()
     await ledger.close()
 
@@ -150,7 +147,8 @@ async def test_a_broken_database_answers_unavailable_and_recovers(tmp_path: Path
     connection.execute("ALTER TABLE hidden RENAME TO attempts")
     connection.commit()
     connection.close()
-    assert await ledger.record(LedgerBatch(jobs=(a_job(),), attempts=(an_attempt(),))) == 2
+    await ledger.record(LedgerBatch(jobs=(a_job(),), attempts=(an_attempt(),)))
+    assert len(await ledger.attempts(JOB)) == 1
     await ledger.close()
 
 
@@ -163,7 +161,7 @@ async def test_a_bad_write_does_not_take_its_neighbours_along(tmp_path: Path) ->
         ledger.record_job(broken),
         return_exceptions=True,
     )
-    assert outcomes[:-1] == [1] * 20
+    assert outcomes[:-1] == [None] * 20
     assert isinstance(outcomes[-1], ValueError)
     await ledger.close()
 
