@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -183,8 +184,9 @@ class DirectoryBlobs(BlobStore):
                     blobs += freed is not None
                     size_bytes += freed or 0
         for path in self._incoming.iterdir():  # left by a crash
-            if path.stat().st_mtime_ns < older_than_ms * _NS_PER_MS:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # or an upload that has just ended
+                if path.stat().st_mtime_ns < older_than_ms * _NS_PER_MS:
+                    path.unlink()
         return SweepResult(blobs, size_bytes)
 
     def _remove_if_old(self, path: Path, older_than_ms: int) -> int | None:
