@@ -1,8 +1,8 @@
 """Keys of everything kept in etcd, and who alone may write each.
 
 One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants`, `enrolments` are the
-API's; `jobs` is created by the API and from then on the leader's; `attempts`, `tasks`, `broker` are
-the leader's; `clusters` and `reports` belong to the broker replica that holds the session.
+API's; `jobs` is created by the API and from then on the leader's; `attempts`, `tasks`, `seqs`, `broker`
+are the leader's; `clusters` and `reports` belong to the broker replica that holds the session.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ ATTEMPTS = ROOT + "attempts/"
 TASKS = ROOT + "tasks/"
 REPORTS = ROOT + "reports/"
 CLUSTERS = ROOT + "clusters/"
+SEQS = ROOT + "seqs/"
 ENROLMENTS = ROOT + "enrolments/"
 TENANTS = ROOT + "tenants/"
 TOKENS = ROOT + "tokens/"
@@ -63,6 +64,16 @@ def report(cluster: str, kind: str) -> str:
 def cluster(name: str) -> str:
     """Identity of a cluster."""
     return CLUSTERS + name
+
+
+def dispatch_seq(cluster: str) -> str:
+    """Number of the last command decided for a cluster; never goes back."""
+    return f"{SEQS}{cluster}/dispatch"
+
+
+def event_seq(cluster: str) -> str:
+    """Number of the last event of a cluster that is in the books; never goes back."""
+    return f"{SEQS}{cluster}/events"
 
 
 def enrolment(token_sha256: str) -> str:

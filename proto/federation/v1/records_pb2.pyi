@@ -879,6 +879,26 @@ class LeaderRecord(google.protobuf.message.Message):
 Global___LeaderRecord: typing_extensions.TypeAlias = LeaderRecord
 
 @typing.final
+class SeqRecord(google.protobuf.message.Message):
+    """seqs/<cluster>/{dispatch,events}."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    SEQ_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    seq: builtins.int
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        seq: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["schema", b"schema", "seq", b"seq"]) -> None: ...
+
+Global___SeqRecord: typing_extensions.TypeAlias = SeqRecord
+
+@typing.final
 class EpochRecord(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -1,0 +1,35 @@
+"""How many tasks of an array a slice holds in advance. Pure.
+
+A slice starts the next task as one ends, without asking; the leader keeps it at least two rounds
+ahead, and further where tasks are so short that two rounds would pass within a round trip.
+"""
+
+from __future__ import annotations
+
+from broker.model.jobs import Attempt, AttemptPhase, Desired, Job
+from federation.runs import Runs
+
+ROUNDS_AHEAD_MIN = 2
+ROUNDS_AHEAD = 4
+SECONDS_AHEAD = 5
+
+
+def first_tasks(job: Job, width: int) -> Runs:
+    """The tasks a new slice of this width begins with."""
+    return job.unassigned_tasks.take(ROUNDS_AHEAD * width)[0]
+
+
+def top_up(job: Job, attempt: Attempt, now_ms: int) -> Runs | None:
+    """The slice's whole new set of tasks, or None where it has enough (or none are left)."""
+    if attempt.desired is not Desired.RUN or attempt.phase is not AttemptPhase.RUNNING:
+        return None
+    if attempt.confirmed_seq < attempt.dispatch_seq or job.cancel:
+        return None
+    ahead = attempt.tasks.difference(attempt.started_tasks).count
+    done = attempt.tasks.intersection(job.task_states.ended).count
+    ran_s = max(now_ms - attempt.started_ms, 100) / 1000
+    target = max(ROUNDS_AHEAD * attempt.width, int(done / ran_s * SECONDS_AHEAD))
+    if ahead >= max(ROUNDS_AHEAD_MIN * attempt.width, target // 2):
+        return None
+    more = job.unassigned_tasks.take(target - ahead)[0]
+    return attempt.tasks.union(more) if more else None
