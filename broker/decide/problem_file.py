@@ -200,9 +200,7 @@ def _unique(names: Sequence[str], path: str, kind: str) -> list[str]:
     seen: set[str] = set()
     for index, name in enumerate(names):
         if name in seen:
-            raise ProblemError(
-                path.format(index), f"this {kind} is listed twice: {shown(name)}"
-            )
+            raise ProblemError(path.format(index), f"this {kind} is listed twice: {shown(name)}")
         seen.add(name)
     return list(names)
 

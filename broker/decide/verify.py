@@ -224,9 +224,7 @@ class _Verifier:
             for cluster, limit in tenant.cluster_quota.items():
                 amount = used_in[tenant.name, cluster]
                 if amount > limit:
-                    yield _quota(
-                        f"{tenant.name} in {cluster}: {amount} accelerators of {limit}"
-                    )
+                    yield _quota(f"{tenant.name} in {cluster}: {amount} accelerators of {limit}")
 
     def _money(self, nodes: NodeCheck) -> Iterator[Violation]:
         plan, objective = self.plan, self.problem.objective
@@ -251,9 +249,7 @@ class _Verifier:
         value = 0.0
         if objective.mode is Mode.SCALAR:
             values = objective.value_usd_per_accelerator
-            value = math.fsum(
-                values[level] * amount for level, amount in placed.items() if amount
-            )
+            value = math.fsum(values[level] * amount for level, amount in placed.items() if amount)
         if not same_money(value - cost, plan.objective_usd):
             yield _money(f"the objective is {value - cost} USD, not {plan.objective_usd}")
 
@@ -265,9 +261,7 @@ class _Verifier:
             return
         tolerance = 1 + 1e-6 * abs(bound)
         if not math.isfinite(bound) or reached > bound + tolerance:
-            yield Violation(
-                ViolationKind.BOUND, f"objective {reached} is over the bound {bound}"
-            )
+            yield Violation(ViolationKind.BOUND, f"objective {reached} is over the bound {bound}")
         elif self.plan.status is PlanStatus.OPTIMAL and reached < bound - tolerance:
             yield Violation(ViolationKind.BOUND, f"optimal, but {bound} may be possible")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.model.plan import NodeFill, Plan
@@ -46,9 +45,7 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
         check.whole_nodes += taken
         stated = plan.whole_nodes.get(pool.name, 0)
         if stated != taken:
-            check.fragmentation.append(
-                f"{pool.name}: {taken} whole nodes are taken, not {stated}"
-            )
+            check.fragmentation.append(f"{pool.name}: {taken} whole nodes are taken, not {stated}")
         elif taken and not check.packing and _fewer_do(pool, taken, wanted[pool.name], jobs):
             check.fragmentation.append(f"{pool.name}: fewer than {taken} whole nodes would do")
     return check
@@ -92,9 +89,7 @@ def _starts(pool: Pool) -> list[int]:
     return starts
 
 
-def _holds(
-    group: NodeGroup, contents: tuple[tuple[str, int], ...], jobs: dict[str, Job]
-) -> bool:
+def _holds(group: NodeGroup, contents: tuple[tuple[str, int], ...], jobs: dict[str, Job]) -> bool:
     accelerators = sum(jobs[name].accelerators_per_replica * count for name, count in contents)
     cpus = math.fsum(jobs[name].replica_cpus * count for name, count in contents)
     memory = math.fsum(jobs[name].replica_memory_gib * count for name, count in contents)
@@ -138,9 +133,7 @@ def _fewer_do(pool: Pool, taken: int, wanted: dict[str, int], jobs: dict[str, Jo
         job = jobs[name]
         kind = (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib)
         kinds[kind] += replicas
-    if not all(
-        group.free_cpus is None and group.free_memory_gib is None for group in pool.nodes
-    ):
+    if not all(group.free_cpus is None and group.free_memory_gib is None for group in pool.nodes):
         return _search(pool, taken - 1, kinds)
     sizes: dict[int, int] = defaultdict(int)
     for (size, _, _), replicas in kinds.items():

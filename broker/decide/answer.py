@@ -1,0 +1,63 @@
+"""A plan in the public JSON form (docs/planning-problem.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.model.plan import Plan
+from broker.model.problem import Problem
+
+LARGEST_PACKING = 2_000_000
+"""Most `packing` entries that are written out."""
+
+
+class AnswerTooLarge(ValueError):
+    """A plan whose nodes cannot be listed one by one."""
+
+
+def plan_to_json(problem: Problem, plan: Plan, cpu_s: float) -> dict[str, Any]:
+    """The answer as a JSON object. `cpu_s` is the CPU time of the decision in seconds. Only pools
+    given node by node get a `packing`. Raises `AnswerTooLarge` when that would have more than
+    `LARGEST_PACKING` entries."""
+    answer: dict[str, Any] = {
+        "version": 1,
+        "status": plan.status.value,
+        "objective_usd": plan.objective_usd,
+        "bound_usd": plan.bound_usd,
+        "gap": plan.gap,
+        "placed": {str(level): plan.placed[level] for level in sorted(plan.placed)},
+        "cost_usd": plan.cost_usd,
+        "cpu_s": cpu_s,
+        "assignments": [
+            {"job": item.job, "pool": item.pool, "count": item.count} for item in plan.assignments
+        ],
+        "unplaced": [
+            {
+                "job": item.job,
+                "count": item.count,
+                "code": item.refusal.code.value,
+                "text": item.refusal.text,
+            }
+            for item in plan.unplaced
+        ],
+    }
+    per_node = {pool.name for pool in problem.pools if pool.per_node}
+    if per_node:
+        answer["packing"] = _packing(plan, per_node)
+    return answer
+
+
+def _packing(plan: Plan, pools: set[str]) -> list[dict[str, Any]]:
+    fills = [fill for fill in plan.fills if fill.pool in pools]
+    entries = sum(fill.nodes * len(fill.contents) for fill in fills)
+    if entries > LARGEST_PACKING:
+        raise AnswerTooLarge(
+            f"the packing would have {entries} entries, over {LARGEST_PACKING}: "
+            "give these pools with free_nodes"
+        )
+    return [
+        {"job": job, "pool": fill.pool, "node": node, "replicas": replicas}
+        for fill in fills
+        for node in range(fill.first_node, fill.first_node + fill.nodes)
+        for job, replicas in fill.contents
+    ]

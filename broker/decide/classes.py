@@ -1,0 +1,75 @@
+"""Group jobs that are alike in everything that decides into classes with a count.
+
+The study behind this: a model with one variable per job does not scale, one per class and pool
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from broker.model.problem import Job
+
+_DECIDING = tuple(f.name for f in fields(Job) if f.name not in ("id", "count"))
+_SETS = frozenset(("accelerators", "excluded"))
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Jobs that are alike. `job` is the oldest, `members` are indices into `Problem.jobs` with
+    the oldest first, `count` the copies of all members."""
+
+    job: Job
+    count: int
+    members: tuple[int, ...]
+
+
+def group_jobs(jobs: Sequence[Job]) -> tuple[JobClass, ...]:
+    """The classes of some jobs, in the order of their oldest member."""
+    members: dict[Hashable, list[int]] = {}
+    for index, job in enumerate(jobs):
+        members.setdefault(_key(job), []).append(index)
+    return tuple(
+        JobClass(
+            job=jobs[indices[0]],
+            count=sum(jobs[index].count for index in indices),
+            members=tuple(indices),
+        )
+        for indices in members.values()
+    )
+
+
+def share_among_members(
+    jobs: Sequence[Job], job_class: JobClass, placed: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, int]]:
+    """Give the placed copies of a class, as (pool index, copies), to its members: the oldest
+    job first. Returns (job index, pool index, copies)."""
+    shares: list[tuple[int, int, int]] = []
+    members = iter(job_class.members)
+    member, left = -1, 0
+    for pool, copies in placed:
+        rest = copies
+        while rest > 0:
+            if left == 0:
+                member = next(members)
+                left = jobs[member].count
+            given = min(rest, left)
+            shares.append((member, pool, given))
+            rest -= given
+            left -= given
+    return shares
+
+
+def _key(job: Job) -> Hashable:
+    parts: list[Hashable] = []
+    for name in _DECIDING:
+        value = getattr(job, name)
+        if name in _SETS:
+            value = _frozen(value)
+        parts.append(value)
+    return tuple(parts)
+
+
+def _frozen(mapping: Mapping[str, Hashable]) -> Hashable:
+    return tuple(sorted(mapping.items(), key=lambda item: item[0]))

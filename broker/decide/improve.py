@@ -1,0 +1,240 @@
+"""Improve on a floor with an integer solver: tier by tier, then cost; or the scalar objective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.decide.case import Case, Counts
+from broker.decide.finish import Candidate, demands, make_candidate
+from broker.decide.greedy import Floor
+from broker.decide.model import Model, Row, build_model, build_pack_model
+from broker.decide.packing import Packing, from_counts
+from broker.decide.shapes import Shape
+from broker.decide.solver import Answer, Effort, Solve, SolverStatus
+from broker.decide.whole_numbers import money_unit
+from broker.model.problem import Mode
+
+_TIER_SHARE = 0.5
+"""Part of the remaining effort that one tier may take; the last stage takes what is left."""
+_PACK_EFFORT = 0.5
+"""Deterministic time for packing one pool exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """The best candidate, an upper bound on its objective in USD (None = not known) and how far
+    rounding may have raised it, whether the placed weight of every tier is proved, and whether the
+    solver gave any answer of use."""
+
+    best: Candidate
+    bound_usd: float | None
+    error_usd: float
+    tiers_proved: bool
+    solved: bool
+    notes: tuple[str, ...]
+
+
+class Improver:
+    """One improvement of one case. The incumbent never gets worse."""
+
+    def __init__(self, case: Case, incumbent: Candidate, solve: Solve, effort: Effort) -> None:
+        self.case = case
+        self.best = incumbent
+        self.solve = solve
+        self.effort = effort
+        self.notes: list[str] = []
+        self.model = build_model(case)
+        self.tiers_proved = True
+        self.solved = False
+        self.error_usd = 0.0
+
+    def run(self) -> Improved:
+        """Spend the effort."""
+        tiers = self._tiers()
+        for level, options in tiers.items():
+            self._tier(level, options)
+        bound = self._money(self.model)
+        if not self.model.exact:
+            bound = self._loose_bound(tiers)
+        notes = tuple(dict.fromkeys(self.notes))
+        found = Improved(self.best, bound, self.error_usd, self.tiers_proved, self.solved, notes)
+        return found
+
+    # Stages -----------------------------------------------------------------------------------
+
+    def _tiers(self) -> dict[int, list[int]]:
+        """The options of each tier whose placing comes before cost, from the highest."""
+        tiers: dict[int, list[int]] = {}
+        first = self.case.options.first.tolist()
+        for k in self.case.weighty_classes():
+            priority = self.case.classes[k].job.priority
+            tiers.setdefault(priority, []).extend(range(first[k], first[k + 1]))
+        return {level: tiers[level] for level in sorted(tiers, reverse=True)}
+
+    def _tier(self, level: int, options: Sequence[int]) -> None:
+        """Raise the placed accelerators of one tier as far as possible, then hold them."""
+        target = self._gangs(options)
+        reached = self._reached(options)
+        if reached < self._most(level):
+            model = self._without_lower(level)
+            share = replace(self.effort, deterministic=self.effort.deterministic * _TIER_SHARE)
+            answer = self._ask(model, target, share)
+            proved = answer.status is SolverStatus.OPTIMAL and model.exact
+            self._consider(model, answer, refill=True)
+            reached = self._reached(options)
+            bound = answer.bound if model.exact else None
+            self.tiers_proved &= proved or (bound is not None and reached >= bound)
+        self.model.rows.append(Row(list(target), [-gang for gang in target.values()], -reached))
+
+    def _money(self, model: Model) -> float | None:
+        """The most USD, given what the tiers hold; returns an upper bound on it."""
+        unit, objective, error_usd = self._money_objective(model)
+        answer = self._ask(model, objective, self.effort)
+        scalar = self.case.problem.objective.mode is Mode.SCALAR
+        self._consider(model, answer, refill=scalar and answer.status is SolverStatus.FEASIBLE)
+        return self._bound_usd(answer, unit, error_usd)
+
+    def _loose_bound(self, tiers: Mapping[int, Sequence[int]]) -> float | None:
+        """A bound from rows that are looser than the problem."""
+        model = build_model(self.case, relaxed=True)
+        for options in tiers.values():
+            target = self._gangs(options)
+            reached = self._reached(options)
+            model.rows.append(Row(list(target), [-g for g in target.values()], -reached))
+        unit, objective, error_usd = self._money_objective(model)
+        answer = self._ask(model, objective, self.effort)
+        return self._bound_usd(answer, unit, error_usd)
+
+    def _bound_usd(self, answer: Answer, unit: float, error_usd: float) -> float | None:
+        self.error_usd = error_usd
+        if answer.bound is None:
+            return None
+        return answer.bound * unit + error_usd - self.case.lost_work_usd
+
+    # Parts ------------------------------------------------------------------------------------
+
+    def _ask(self, model: Model, objective: Mapping[int, int], effort: Effort) -> Answer:
+        hint = [int(n) for n in np.minimum(self.best.counts, model.upper[: len(self.best.counts)])]
+        answer = self.solve(model, objective, hint, effort)
+        left = max(0.0, self.effort.deterministic - answer.effort)
+        self.effort = replace(self.effort, deterministic=left)
+        if answer.note:
+            self.notes.append(answer.note)
+        self.solved |= answer.status in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE)
+        return answer
+
+    def _consider(self, model: Model, answer: Answer, *, refill: bool) -> None:
+        """Take an answer as the incumbent if it is better."""
+        if not answer.values:
+            return
+        counts: Counts = np.array(answer.values[: len(self.case.options)], dtype=np.int64)
+        known = _packings(self.case, model, answer.values, demands(self.case, counts))
+        if refill:
+            counts, known = _refilled(self.case, counts, known)
+        found = make_candidate(self.case, counts, known, self._pack_exactly)
+        if found is None:
+            self.notes.append("a solution could not be put on nodes")
+        elif found.rank > self.best.rank:
+            self.best = found
+
+    def _pack_exactly(self, shape: Shape, demand: Sequence[int]) -> Packing | None:
+        return pack_exactly(shape, demand, self.solve)
+
+    def _without_lower(self, level: int) -> Model:
+        """The model with nothing placed of priorities below `level`."""
+        upper = list(self.model.upper)
+        for option, k in enumerate(self.case.options.class_index.tolist()):
+            if self.case.classes[k].job.priority < level:
+                upper[option] = 0
+        return replace(self.model, upper=upper, rows=list(self.model.rows))
+
+    def _gangs(self, options: Iterable[int]) -> dict[int, int]:
+        class_of = self.case.options.class_index
+        return {option: self.case.gang[class_of[option]] for option in options}
+
+    def _reached(self, options: Sequence[int]) -> int:
+        counts = self.best.counts
+        return sum(gang * int(counts[option]) for option, gang in self._gangs(options).items())
+
+    def _most(self, level: int) -> int:
+        """Accelerators of a tier were each class alone."""
+        case = self.case
+        total = 0
+        for k, item in enumerate(case.classes):
+            if item.job.priority == level:
+                most = case.options.most[case.options.first[k] : case.options.first[k + 1]]
+                total += case.gang[k] * min(item.count, sum(most.tolist()))
+        return total
+
+    def _money_objective(self, model: Model) -> tuple[float, dict[int, int], float]:
+        """USD per whole number, the coefficients, and how far rounding can be off in USD."""
+        case = self.case
+        gains = (case.reward_usd[case.options.class_index] - case.options.cost_usd).tolist()
+        node_usd = case.problem.objective.fragmentation_usd_per_node
+        upper = model.upper
+        largest = sum(abs(gain) * upper[option] for option, gain in enumerate(gains))
+        largest += node_usd * sum(upper[column] for column in model.whole)
+        unit = money_unit(largest)
+        objective = {option: round(gain / unit) for option, gain in enumerate(gains)}
+        node = round(node_usd / unit)
+        objective.update((column, -node) for column in model.whole if node)
+        copies = sum(min(item.count, 2**53) for item in case.classes)
+        whole = sum(upper[column] for column in model.whole)
+        error = unit / 2 * (copies + (whole if abs(node * unit - node_usd) > 1e-12 else 0))
+        return unit, objective, error
+
+
+def _packings(
+    case: Case, model: Model, values: Sequence[int], needed: Mapping[int, Sequence[int]]
+) -> dict[int, Packing]:
+    """Packings that an answer says itself, of pools in use that are not counted by levels."""
+    found: dict[int, Packing] = {}
+    for pool, patterns in model.patterns.items():
+        shape = case.shapes[pool]
+        if shape is not None and pool in needed:
+            chosen = [(g, r, values[c]) for c, g, r in patterns if values[c]]
+            found[pool] = from_counts(shape, chosen, needed[pool])
+    for pool, nodes in model.nodes.items():
+        shape = case.shapes[pool]
+        if shape is not None and pool in needed:
+            filled = [(g, tuple(values[c] for c in columns), 1) for g, columns in nodes]
+            found[pool] = from_counts(shape, filled, needed[pool])
+    return found
+
+
+def _refilled(
+    case: Case, counts: Counts, known: Mapping[int, Packing]
+) -> tuple[Counts, dict[int, Packing]]:
+    """Add what still fits of the classes that an answer left aside."""
+    floor = Floor(case)
+    if not floor.load(counts, known, demands(case, counts)):
+        return counts, dict(known)
+    placed = np.zeros(len(case.classes), dtype=np.int64)
+    np.add.at(placed, case.options.class_index, counts)
+    first = case.options.first.tolist()
+    for k in sorted(range(len(case.classes)), key=lambda k: (-case.classes[k].job.priority, k)):
+        left = case.classes[k].count - int(placed[k])
+        for option in range(first[k], first[k + 1]):
+            if left <= 0:
+                break
+            left -= floor.place(option, left)
+    return floor.counts, floor.packings()
+
+
+def pack_exactly(shape: Shape, demand: Sequence[int], solve: Solve) -> Packing | None:
+    """Pack a demand with the fewest whole nodes; None when this is not proved in time."""
+    model = build_pack_model(shape, demand)
+    if model is None:
+        return None
+    objective = dict.fromkeys(model.whole, -1)
+    answer = solve(model, objective, (), Effort(_PACK_EFFORT))
+    if answer.status is not SolverStatus.OPTIMAL:
+        return None
+    chosen = [(g, r, answer.values[c]) for c, g, r in model.patterns.get(0, []) if answer.values[c]]
+    chosen += [
+        (g, tuple(answer.values[c] for c in columns), 1) for g, columns in model.nodes.get(0, [])
+    ]
+    return replace(from_counts(shape, chosen, demand), least=True)

@@ -1,0 +1,232 @@
+"""Put replicas on concrete nodes, with runs of nodes that are filled alike, so that the work
+does not grow with the number of nodes or copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from broker.decide.shapes import Amount, Counting, Shape, fits, less, room_of
+from broker.model.plan import NodeFill
+
+Who = TypeVar("Who", int, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`nodes` nodes from `first` on with the same contents: `replicas[kind]` of each kind on
+    every one, `room` left on every one. `whole` when nothing else ran on them."""
+
+    first: int
+    nodes: int
+    room: Amount
+    whole: bool
+    replicas: tuple[int, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was put there."""
+        return not any(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Runs that cover the nodes of a pool. `least` when no packing of the same replicas is
+    known to be able to give fewer whole nodes to smaller replicas."""
+
+    runs: tuple[Run, ...]
+    whole_nodes: int
+    least: bool
+
+
+class Packer:
+    """Fills the nodes of one pool, tightest node first, whole nodes last."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.runs: list[Run] = []
+        first = 0
+        empty = (0,) * len(shape.kinds)
+        for group in shape.pool.nodes:
+            whole = group.free_accelerators == shape.node_size
+            self.runs.append(Run(first, group.count, room_of(group), whole, empty))
+            first += group.count
+
+    def capacity(self, kind: int) -> int:
+        """Replicas of a kind that could still be added, were nothing else added."""
+        need = self.shape.kinds[kind]
+        return sum(run.nodes * fits(need, run.room) for run in self.runs)
+
+    def add(self, kind: int, replicas: int) -> bool:
+        """Add replicas of one kind; False, with nothing changed, when they do not all fit."""
+        if replicas > self.capacity(kind):
+            return False
+        need = self.shape.kinds[kind]
+        while replicas > 0:
+            index = min(
+                (i for i, run in enumerate(self.runs) if fits(need, run.room)),
+                key=lambda i: self._preference(self.runs[i], need),
+            )
+            run = self.runs[index]
+            each = min(fits(need, run.room), replicas)
+            nodes = min(run.nodes, replicas // each)
+            filled = run.replicas[:kind] + (run.replicas[kind] + each,) + run.replicas[kind + 1 :]
+            parts = [replace(run, nodes=nodes, room=less(run.room, need, each), replicas=filled)]
+            if nodes < run.nodes:
+                parts.append(replace(run, first=run.first + nodes, nodes=run.nodes - nodes))
+            self.runs[index : index + 1] = parts
+            replicas -= nodes * each
+        return True
+
+    def whole_nodes(self) -> int:
+        """Whole nodes given to replicas smaller than a node."""
+        full = self.shape.node_size
+        small = [kind[0] < full for kind in self.shape.kinds]
+        return sum(
+            run.nodes
+            for run in self.runs
+            if run.whole and any(n and s for n, s in zip(run.replicas, small, strict=True))
+        )
+
+    def packing(self, *, least: bool) -> Packing:
+        """What was packed."""
+        return Packing(tuple(self.runs), self.whole_nodes(), least)
+
+    @staticmethod
+    def _preference(run: Run, need: Amount) -> tuple[bool, float, int]:
+        opens = run.whole and run.empty
+        return (opens, run.room[0] - need[0] * fits(need, run.room), run.first)
+
+
+def pack(shape: Shape, demand: Sequence[int]) -> Packing | None:
+    """Pack `demand[kind]` replicas of each kind; None when this does not succeed, which for
+    levels means that it is impossible. For levels the result has the least whole nodes."""
+    best: Packing | None = None
+    bound = least_whole_nodes(shape, demand)
+    for order in _orders(shape):
+        packer = Packer(shape)
+        if all(packer.add(kind, demand[kind]) for kind in order if demand[kind]):
+            found = packer.packing(least=packer.whole_nodes() <= bound)
+            if best is None or found.whole_nodes < best.whole_nodes:
+                best = found
+        if shape.counting is Counting.LEVELS or (best is not None and best.least):
+            break
+    return best
+
+
+def _orders(shape: Shape) -> Iterable[list[int]]:
+    """Orders to try: by size, by cpus and by memory, the largest first."""
+    kinds = range(len(shape.kinds))
+    for figure in (0, 1, 2):
+        yield sorted(kinds, key=lambda kind: (-shape.kinds[kind][figure], kind))
+
+
+def least_whole_nodes(shape: Shape, demand: Sequence[int]) -> int:
+    """A lower bound on the whole nodes that smaller replicas need; exact for levels. For each
+    size s, replicas of at least s take blocks of s: as many as divide into them."""
+    full = shape.node_size
+    small = [(kind[0], n) for kind, n in zip(shape.kinds, demand, strict=True) if kind[0] < full]
+    bound = 0
+    for size in {size for size, count in small if count} | {1}:
+        blocks = sum(count * (other // size) for other, count in small)
+        missing = blocks - shape.part_blocks(size)
+        bound = max(bound, -(-missing // (full // size)))
+    return bound
+
+
+def from_counts(
+    shape: Shape, chosen: Sequence[tuple[int, tuple[int, ...], int]], demand: Sequence[int]
+) -> Packing:
+    """The packing that offers the places `replicas[kind]` on `count` nodes of group `group`, for
+    each (group, replicas, count), and takes those that the demand needs, partly free nodes first.
+    Raises ValueError when a group has fewer nodes or the places are not enough."""
+    starts = [0]
+    for group in shape.pool.nodes:
+        starts.append(starts[-1] + group.count)
+    packer = Packer(shape)
+    packer.runs = []
+    queues: list[list[tuple[int, int]]] = [
+        [(kind, n)] if n else [] for kind, n in enumerate(demand)
+    ]
+    full = shape.node_size
+    order = sorted(
+        range(len(shape.pool.nodes)), key=lambda i: shape.pool.nodes[i].free_accelerators == full
+    )
+    for index in order:
+        first, end = starts[index], starts[index + 1]
+        for _, replicas, count in (item for item in chosen if item[0] == index):
+            offered = _offered(shape, index, first, count, replicas)
+            packer.runs.extend(_taken(shape, offered, queues))
+            first += count
+        if first > end:
+            raise ValueError(f"{shape.pool.name}: more nodes used than there are")
+        if first < end:
+            packer.runs.append(_offered(shape, index, first, end - first, (0,) * len(demand)))
+    if any(queues):
+        raise ValueError(f"{shape.pool.name}: not enough places")
+    packer.runs.sort(key=lambda run: run.first)
+    return packer.packing(least=False)
+
+
+def _offered(shape: Shape, group: int, first: int, nodes: int, replicas: tuple[int, ...]) -> Run:
+    nodes_alike = shape.pool.nodes[group]
+    whole = nodes_alike.free_accelerators == shape.node_size
+    return Run(first, nodes, room_of(nodes_alike), whole, replicas)
+
+
+def _taken(shape: Shape, run: Run, queues: list[list[tuple[int, int]]]) -> list[Run]:
+    """The run split by what the queues need of its places."""
+    taken: list[Run] = []
+    first, left = run.first, run.nodes
+    while left > 0:
+        nodes, contents = _next_fill(run.replicas, queues, left)
+        replicas = [0] * len(run.replicas)
+        room = run.room
+        for kind, count in contents:
+            replicas[kind] = count
+            room = less(room, shape.kinds[kind], count)
+        taken.append(Run(first, nodes, room, run.whole, tuple(replicas)))
+        first += nodes
+        left -= nodes
+    return taken
+
+
+def seat(
+    pool: str, packing: Packing, waiting: Sequence[Sequence[tuple[str, int]]]
+) -> list[NodeFill]:
+    """Give the places of a packing to jobs: `waiting[kind]` lists (job, replicas) of each kind,
+    at most as many as there are places. Neighbouring nodes with equal contents become one
+    fill."""
+    queues = [list(reversed(items)) for items in waiting]
+    fills: list[NodeFill] = []
+    for run in packing.runs:
+        first, left = run.first, run.nodes
+        while left > 0 and not run.empty:
+            nodes, contents = _next_fill(run.replicas, queues, left)
+            if contents:
+                fills.append(NodeFill(pool, first, nodes, contents))
+            first += nodes
+            left -= nodes
+    return fills
+
+
+def _next_fill(
+    replicas: Sequence[int], queues: list[list[tuple[Who, int]]], nodes: int
+) -> tuple[int, tuple[tuple[Who, int], ...]]:
+    """Contents of the next node of a run and how many nodes get the same; takes them off the
+    queues."""
+    for queue, each in zip(queues, replicas, strict=True):
+        if each and queue:
+            nodes = min(nodes, max(1, queue[-1][1] // each))
+    contents: dict[Who, int] = {}
+    for queue, each in zip(queues, replicas, strict=True):
+        need = each
+        while need and queue:
+            job, rest = queue.pop()
+            taken = min(need, rest)
+            contents[job] = contents.get(job, 0) + taken
+            need -= taken
+            if rest > taken * nodes:
+                queue.append((job, rest - taken * nodes))
+    return nodes, tuple(contents.items())

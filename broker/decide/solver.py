@@ -1,0 +1,43 @@
+"""The port of an integer solver: what deciding asks of it. `cpsat.solve` is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.decide.model import Model
+
+
+class SolverStatus(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a solve may take: in the solver's deterministic time, and on the wall (None = for
+    ever; with a wall limit answers may differ from run to run)."""
+
+    deterministic: float
+    wall_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`values` per column (empty without a solution), `bound` an upper bound on the objective or
+    None, `effort` the deterministic time spent."""
+
+    status: SolverStatus
+    values: tuple[int, ...] = ()
+    bound: int | None = None
+    effort: float = 0.0
+    note: str = ""
+
+
+Solve = Callable[[Model, Mapping[int, int], Sequence[int], Effort], Answer]
+"""(model, objective to maximise by column, hint for the first columns, effort) -> answer."""
