@@ -60,9 +60,7 @@ def _nvidia(name: str, memory_gib: int, aliases: str = "") -> tuple[Accelerator,
     return Accelerator(name, "nvidia", memory_gib), aliases
 
 
-def _other(
-    name: str, vendor: str, memory_gib: int, aliases: str = ""
-) -> tuple[Accelerator, str]:
+def _other(name: str, vendor: str, memory_gib: int, aliases: str = "") -> tuple[Accelerator, str]:
     return Accelerator(name, vendor, memory_gib), aliases
 
 
@@ -274,9 +272,7 @@ def parse_accelerators(value: object) -> tuple[AcceleratorRequest, ...]:
         requests = _one(value)
     elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         if not 1 <= len(value) <= 32:
-            raise InvalidAccelerator(
-                value, "1 to 32 alternatives", 'write ["H100:8", "H200:8"]'
-            )
+            raise InvalidAccelerator(value, "1 to 32 alternatives", 'write ["H100:8", "H200:8"]')
         requests = tuple(request for item in value for request in _one(item))
     else:
         raise InvalidAccelerator(value, "not text", 'write "H100:8" or a list of such texts')
@@ -300,9 +296,7 @@ def _one(value: object) -> tuple[AcceleratorRequest, ...]:
     if not colon:
         name, count_text = value, "1"
     if not re.fullmatch(r"[1-9][0-9]{0,3}", count_text.strip(), re.ASCII):
-        raise InvalidAccelerator(
-            value, "the count after ':' is a whole number", 'write "H100:8"'
-        )
+        raise InvalidAccelerator(value, "the count after ':' is a whole number", 'write "H100:8"')
     count = int(count_text)
     if count > MAX_PER_REPLICA:
         raise InvalidAccelerator(value, f"more than {MAX_PER_REPLICA}", "use replicas")

@@ -75,9 +75,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path[:200]
 
 
-def _fault(
-    location: tuple[int | str, ...], value: str, problem: str, remedy: str
-) -> FieldError:
+def _fault(location: tuple[int | str, ...], value: str, problem: str, remedy: str) -> FieldError:
     return FieldError(
         printable(_path(location)), printable(value), printable(problem), printable(remedy)
     )

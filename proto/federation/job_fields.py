@@ -306,16 +306,10 @@ LabelKey = Annotated[
     _schema(_LABEL, "team"),
 ]
 LabelValue = Annotated[Text, AfterValidator(_or_empty(_text(255))), Field(max_length=255)]
-TenantName = Annotated[
-    Tenant, PlainValidator(_reading(parse_tenant)), _schema(_NAME, "physics")
-]
-ClusterName = Annotated[
-    Cluster, PlainValidator(_reading(parse_cluster)), _schema(_NAME, "alpha")
-]
+TenantName = Annotated[Tenant, PlainValidator(_reading(parse_tenant)), _schema(_NAME, "physics")]
+ClusterName = Annotated[Cluster, PlainValidator(_reading(parse_cluster)), _schema(_NAME, "alpha")]
 PlaceName = Annotated[str, PlainValidator(_reading(parse_cluster)), _schema(_NAME, "alpha")]
-RegionName = Annotated[
-    Region, PlainValidator(_reading(parse_region)), _schema(_NAME, "eu-west")
-]
+RegionName = Annotated[Region, PlainValidator(_reading(parse_region)), _schema(_NAME, "eu-west")]
 JobRef = Annotated[JobId, PlainValidator(_reading(parse_job_id)), _schema(_JOB)]
 
 Integer = Annotated[int, Strict()]
@@ -367,9 +361,7 @@ Accelerators = Annotated[
     tuple[AcceleratorRequest, ...],
     PlainValidator(_reading(_accelerators)),
     PlainSerializer(_accelerators_text, return_type=str | list[str]),
-    WithJsonSchema(
-        {"anyOf": [_ONE_KIND, {"type": "array", "items": _ONE_KIND, "maxItems": 32}]}
-    ),
+    WithJsonSchema({"anyOf": [_ONE_KIND, {"type": "array", "items": _ONE_KIND, "maxItems": 32}]}),
 ]
 MemorySize = Annotated[Size, AfterValidator(bounded_bytes("64TiB"))]
 DiskSize = Annotated[Size, AfterValidator(bounded_bytes("1PiB"))]

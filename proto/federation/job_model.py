@@ -71,9 +71,7 @@ class _Job(Part):
     tenant: TenantName | None = None
     kind: Literal["batch", "training", "service", "workflow"] = "batch"
     run: Script | None = None
-    command: Annotated[tuple[Argument, ...], Field(max_length=4_096), at_most(4_096)] | None = (
-        None
-    )
+    command: Annotated[tuple[Argument, ...], Field(max_length=4_096), at_most(4_096)] | None = None
     image: Image | None = None
     env: Annotated[dict[EnvName, Argument], Field(max_length=4_096), at_most(4_096)] = {}
     secrets: Annotated[
@@ -167,9 +165,7 @@ class JobSpec(_Job):
             parents = path.split("/")[:-1]
             for depth in range(1, len(parents) + 1):
                 if "/".join(parents[:depth]) in paths:
-                    raise refuse(
-                        f"files has {path} and its parent as a file", "rename one of them"
-                    )
+                    raise refuse(f"files has {path} and its parent as a file", "rename one of them")
         return self
 
 
@@ -179,9 +175,7 @@ def _file_map(value: Any) -> Any:
     mapping: dict[str, str] = {}
     for item in value:
         if not isinstance(item, str):
-            raise refuse(
-                "not a path", "write files: [train.py] or files: {train.py: src/train.py}"
-            )
+            raise refuse("not a path", "write files: [train.py] or files: {train.py: src/train.py}")
         destination = item.rstrip("/").rpartition("/")[2]
         if destination in mapping:
             raise refuse(

@@ -90,9 +90,7 @@ class Resources(Part):
     )
     disk_bytes: DiskSize | None = Field(alias="disk", default=None)
     accelerators: Accelerators = ()
-    accelerator_memory_bytes: MemorySize | None = Field(
-        alias="accelerator_memory", default=None
-    )
+    accelerator_memory_bytes: MemorySize | None = Field(alias="accelerator_memory", default=None)
     topology: Literal["node", "rack", "cluster"] | None = None
     isolation: Isolation | None = None
 
@@ -204,9 +202,7 @@ class Retry(Part):
     """How many attempts in all, and after which outcomes another one is made."""
 
     attempts: Annotated[Integer, Field(ge=1, le=100)] = 1
-    on: Annotated[
-        tuple[Outcome, ...], Field(max_length=5), AfterValidator(unique), at_most(5)
-    ] = (
+    on: Annotated[tuple[Outcome, ...], Field(max_length=5), AfterValidator(unique), at_most(5)] = (
         "failed",
         "lost",
         "preempted",

@@ -43,9 +43,7 @@ class Runs:
         previous = -2
         for first, last in self.runs:
             if first <= previous + 1 or last < first:
-                raise InvalidRuns(
-                    self.runs, "runs must be ascending, disjoint and not adjacent"
-                )
+                raise InvalidRuns(self.runs, "runs must be ascending, disjoint and not adjacent")
             previous = last
         if previous > MAX_INDEX:
             raise InvalidRuns(self.runs, f"an index is at most {MAX_INDEX}")

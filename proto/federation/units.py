@@ -95,9 +95,7 @@ def _wrong_byte_unit(text: str, number: str, unit: str) -> InvalidQuantity:
             "size", text, rule, f"write {number}{letter}iB (1024) or {number}{letter}B (1000)"
         )
     if re.fullmatch(r"[kmgtpe]ib?", unit, re.IGNORECASE):
-        return InvalidQuantity(
-            "size", text, f"unknown unit `{unit}`", f"write {number}{letter}iB"
-        )
+        return InvalidQuantity("size", text, f"unknown unit `{unit}`", f"write {number}{letter}iB")
     if re.fullmatch(r"[kmgtpe]b", unit, re.IGNORECASE):
         return InvalidQuantity(
             "size", text, f"unknown unit `{unit}`", f"write {number}{letter}B (bytes, 1000)"

@@ -57,9 +57,7 @@ SCALARS = (
     | st.floats()
     | st.text()
     | st.text(st.characters(codec=None))  # lone surrogates too: JSON can carry them
-    | st.sampled_from(
-        ["64GiB", "90m", "H100:8", "0-9%3", "batch", "eu-west", "j" + "0" * 16, "x"]
-    )
+    | st.sampled_from(["64GiB", "90m", "H100:8", "0-9%3", "batch", "eu-west", "j" + "0" * 16, "x"])
 )
 JSON = st.recursive(
     SCALARS,
@@ -266,9 +264,7 @@ def test_arrays_read_back(a, limit):
     assert parse_array(format_array(runs_of(a), limit)) == (runs_of(a), limit)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 5)), min_size=1)
-)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 5)), min_size=1))
 def test_expressions_mean_what_ranges_mean(parts):
     text = ",".join(f"{first}-{first + size}:{step}" for first, size, step in parts)
     wanted = {i for first, size, step in parts for i in range(first, first + size + 1, step)}

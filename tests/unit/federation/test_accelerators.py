@@ -73,7 +73,8 @@ def test_a_name_without_its_memory_means_either(name):
 
 
 @pytest.mark.parametrize(
-    "name, hint", [("H1000", "H100"), ("A100-90GB", "A100-80GB"), ("MI300", "MI300"), ("L40X", "L40")]
+    "name, hint", [("H1000", "H100"), ("A100-90GB", "A100-80GB"), ("MI300", "MI300"),
+     ("L40X", "L40")]
 )  # fmt: skip
 def test_an_unknown_name_is_refused_with_the_nearest(name, hint):
     with pytest.raises(InvalidAccelerator) as caught:

@@ -23,7 +23,8 @@ JOB = make_job_id(1_700_000_000_000, 12_345)
 def test_a_job_id_is_seventeen_characters_that_fit_every_scheduler():
     assert len(JOB) == 17
     assert JOB[0] == "j"
-    assert JOB.isalnum() and JOB == JOB.lower()
+    assert JOB.isalnum()
+    assert JOB.lower() == JOB
     assert len(attempt_uid(JOB, 999_999_999)) <= 63
 
 

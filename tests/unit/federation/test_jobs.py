@@ -102,9 +102,7 @@ def test_canonical_bytes_are_one_text_however_the_job_was_written():
 
 
 def test_values_written_out_that_are_defaults_leave_no_trace():
-    written = spec(
-        kind="batch", priority=100, resources={"cpus": 1, "memory": "1024MiB"}, env={}
-    )
+    written = spec(kind="batch", priority=100, resources={"cpus": 1, "memory": "1024MiB"}, env={})
     assert canonical_bytes(written) == canonical_bytes(spec())
 
 
@@ -199,17 +197,14 @@ def test_accelerator_memory_is_held_against_the_models_named():
         "name them"
         in faults({"run": "x", "resources": {"accelerator_memory": "24GB"}})["resources"]
     )
-    told = faults(
-        {"run": "x", "resources": {"accelerators": "T4", "accelerator_memory": "24GB"}}
-    )
+    told = faults({"run": "x", "resources": {"accelerators": "T4", "accelerator_memory": "24GB"}})
     assert "no accelerator named" in told["resources"]
 
 
 def test_one_path_holds_one_file():
     ref = {"sha256": "a" * 64, "bytes": 1}
     assert (
-        "twice"
-        in faults({"run": "x", "files": [{"path": "a", **ref}, {"path": "a", **ref}]})[""]
+        "twice" in faults({"run": "x", "files": [{"path": "a", **ref}, {"path": "a", **ref}]})[""]
     )
     assert (
         "parent"

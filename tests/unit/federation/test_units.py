@@ -21,7 +21,7 @@ from federation.units import (
     "text, size",
     [("64GiB", 64 * GIB), ("500MB", 500_000_000), ("1.5TiB", 1536 * GIB), ("0B", 0),
      ("1kB", 1000), ("1KB", 1000), ("1KiB", 1024), (" 2 GiB ", 2 * GIB), ("1EiB", 1 << 60),
-     ("1500MB", 1_500_000_000)],
+     ("1500MB", 1_500_000_000), ("0.1GiB", 107_374_182), ("0.7B", 1)],
 )  # fmt: skip
 def test_sizes_are_read_exactly(text, size):
     assert parse_bytes(text) == size
@@ -33,7 +33,8 @@ def test_sizes_are_read_exactly(text, size):
      ("64gib", "64GiB"), ("64Gb", "64GB"), ("64gb", "64GB"), (64, "64GiB"), ("-1GiB", "64GiB"),
      ("64 parsecs", "the units are"), ("nan", "64GiB"), ("", "64GiB"), (None, "64GiB"),
      (True, "64GiB"), (1.5, "64GiB"), ("2EiB", "check the unit"), ("1e3MB", "64GiB"),
-     ("٣GiB", "64GiB"), pytest.param(10**5000, "64GiB", id="enormous"), pytest.param("9" * 100_000 + "B", "64GiB", id="long")],
+     ("٣GiB", "64GiB"), pytest.param(10**5000, "64GiB", id="enormous"),
+     pytest.param("9" * 100_000 + "B", "64GiB", id="long")],
 )  # fmt: skip
 def test_other_sizes_are_refused_with_what_would_be_right(value, hint):
     with pytest.raises(InvalidQuantity) as caught:
@@ -86,7 +87,7 @@ def test_durations_are_written_exactly():
 @pytest.mark.parametrize(
     "value, micro_usd",
     [(2.49, 2_490_000), (0, 0), (0.1, 100_000), ("12.50", 12_500_000), (Decimal("1e-6"), 1),
-     (1e-7, 0), (10**9, 10**15)],
+     (4e-7, 0), (7e-7, 1), (10**9, 10**15)],
 )  # fmt: skip
 def test_money_is_counted_in_millionths(value, micro_usd):
     assert usd_to_micro(value) == micro_usd
@@ -94,7 +95,8 @@ def test_money_is_counted_in_millionths(value, micro_usd):
 
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), float("inf"), -0.01, 1e10, pytest.param(10**5000, id="enormous"), True, None, "x", "", "1e999999999999999",
+    [float("nan"), float("inf"), -0.01, 1e10, pytest.param(10**5000, id="enormous"),
+     True, None, "x", "", "1e999999999999999",
      pytest.param("9" * 1000, id="long"), [], Decimal("sNaN")],
 )  # fmt: skip
 def test_money_that_is_none_is_refused(value):
@@ -104,7 +106,8 @@ def test_money_that_is_none_is_refused(value):
 
 @pytest.mark.parametrize(
     "micro_usd, text",
-    [(2_490_000, "2.49"), (0, "0.00"), (1, "0.000001"), (-1_500_000, "-1.50"), (10**12, "1000000.00")],
+    [(2_490_000, "2.49"), (0, "0.00"), (1, "0.000001"), (-1_500_000, "-1.50"),
+     (10**12, "1000000.00")],
 )  # fmt: skip
 def test_money_is_written_exactly(micro_usd, text):
     assert micro_to_usd_text(micro_usd) == text
