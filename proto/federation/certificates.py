@@ -69,10 +69,14 @@ class CertificateFacts:
     public_key_sha256: str
 
     @property
+    def issued_ms(self) -> int:
+        """When it was issued, to the second before."""
+        return min(self.not_before_ms + BACKDATE_MS, self.not_after_ms)
+
+    @property
     def renewal_due_ms(self) -> int:
         """When two thirds of its life, counted from its issue, are over."""
-        issued_ms = min(self.not_before_ms + BACKDATE_MS, self.not_after_ms)
-        return issued_ms + (self.not_after_ms - issued_ms) * 2 // 3
+        return self.issued_ms + (self.not_after_ms - self.issued_ms) * 2 // 3
 
 
 # Making ---------------------------------------------------------------------------------------
@@ -169,9 +173,7 @@ def proof_holds(certificate_pem: bytes, message: bytes, proof: bytes) -> bool:
 
 def ca_hashes(bundle_pem: bytes) -> dict[str, bytes]:
     """Each CA alone as PEM, in the bundle's order, by SHA-256 (hex) of its public key."""
-    return {
-        _key_sha256(_ec_key(c)): c.public_bytes(Encoding.PEM) for c in load_chain(bundle_pem)
-    }
+    return {_key_sha256(_ec_key(c)): c.public_bytes(Encoding.PEM) for c in load_chain(bundle_pem)}
 
 
 def ca_hash(ca_pem: bytes) -> str:
@@ -222,9 +224,7 @@ def load_request(csr_pem: bytes) -> ec.EllipticCurvePublicKey:
         raise CertificateError("this is no PEM certificate request") from problem
     if not signed:
         raise CertificateError("the certificate request is not signed by its own key")
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
-        key.curve, ec.SECP256R1
-    ):
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise CertificateError("the key of the certificate request is not EC P-256")
     return key
 

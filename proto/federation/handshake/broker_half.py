@@ -34,6 +34,7 @@ from federation.handshake.values import (
     ago,
 )
 
+TLS_VERSION = "TLSv1.3"
 TEXT_MAX = 256
 KEY_BYTES = 32
 
@@ -44,8 +45,10 @@ def judge(peer: Peer, known: KnownCluster | None, now_ms: int) -> tuple[SessionC
     The one text of it: for the handshake, the recheck of each minute, and the session check
     that an agent asks for when TLS has thrown it out without a word.
     """
-    if peer.tls_version not in ("TLSv1.3", ""):
-        return SessionCode.TLS_TOO_OLD, f"TLS 1.3 is needed, this peer speaks {peer.tls_version}"
+    if peer.tls_version != TLS_VERSION:
+        return SessionCode.TLS_TOO_OLD, (
+            f"TLS 1.3 is needed, this peer speaks {peer.tls_version or 'an unknown version'}"
+        )
     if not peer.cluster:
         return SessionCode.CERTIFICATE_MISSING, "the peer shows no certificate of an agent"
     if now_ms > peer.not_after_ms:
@@ -64,7 +67,7 @@ def judge(peer: Peer, known: KnownCluster | None, now_ms: int) -> tuple[SessionC
         )
     if known.state == "removed":
         return SessionCode.CLUSTER_REMOVED, f"cluster {peer.cluster} was removed by the operator"
-    if peer.serial in known.revoked_serials:
+    if peer.issued_ms < known.joined_ms or peer.serial in known.revoked_serials:
         return SessionCode.CERTIFICATE_REVOKED, (
             f"the certificate {peer.serial} of {peer.cluster} was revoked; join again with a new "
             "invitation"

@@ -30,16 +30,22 @@ class Peer:
     serial: str
     not_before_ms: int
     not_after_ms: int
+    issued_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCluster:
-    """What the broker's books say of a cluster. `event_seq` is the last one committed."""
+    """What the broker's books say of a cluster. `event_seq` is the last one committed.
+
+    Certificates issued before `joined_ms` are void: it joined anew, with another key, or they
+    were all revoked.
+    """
 
     state: str
     journal: str = ""
     event_seq: int = 0
     revoked_serials: frozenset[str] = frozenset()
+    joined_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ KEYS = (TicketKey("a" * 16, b"a" * 32), TicketKey("b" * 16, b"b" * 32))
 
 
 def peer(**changes) -> Peer:
-    base = Peer("TLSv1.3", "eu", "0a", NOW - HOUR, NOW + HOUR)
+    base = Peer("TLSv1.3", "eu", "0a", NOW - HOUR, NOW + HOUR, NOW - HOUR)
     return dataclasses.replace(base, **changes)
 
 
@@ -177,6 +177,7 @@ def test_a_good_hello_gets_what_a_session_needs():
 
 PEERS = [
     ({"tls_version": "TLSv1.2"}, {}, "tls_too_old", False),
+    ({"tls_version": ""}, {}, "tls_too_old", False),
     ({"cluster": ""}, {}, "certificate_missing", False),
     ({"not_after_ms": NOW - 1}, {}, "certificate_expired", True),
     ({"not_before_ms": NOW + 1}, {}, "certificate_not_yet_valid", True),
@@ -185,6 +186,12 @@ PEERS = [
     (
         {},
         {"known": KnownCluster("joined", revoked_serials=frozenset({"0a"}))},
+        "certificate_revoked",
+        False,
+    ),
+    (
+        {},
+        {"known": KnownCluster("joined", joined_ms=NOW - HOUR + 1)},
         "certificate_revoked",
         False,
     ),
@@ -199,13 +206,13 @@ def test_a_peer_that_may_not_is_told_why_before_any_hello(of_peer, of_view, code
     assert broker.take(HelloArrived(hello(), view())) == (), "and nothing after"
 
 
-@pytest.mark.parametrize(("of_peer", "of_view", "code", "retry"), PEERS[4:])
+@pytest.mark.parametrize(("of_peer", "of_view", "code", "retry"), PEERS[5:])
 def test_what_changed_between_tls_and_hello_counts(of_peer, of_view, code, retry):
     _, outputs = greet(a_view=view(**of_view))
     assert goodbye_of(outputs).code == code
 
 
-@pytest.mark.parametrize(("of_peer", "of_view", "code", "retry"), PEERS[4:])
+@pytest.mark.parametrize(("of_peer", "of_view", "code", "retry"), PEERS[5:])
 def test_a_live_session_ends_at_the_next_recheck(of_peer, of_view, code, retry):
     broker, _ = greet()
     assert broker.take(Rechecked(view())) == ()

@@ -5,6 +5,8 @@ import os
 import stat
 
 import pytest
+
+from broker.state.keyring import Keyring, KeyringError
 from federation.certificates import (
     DAY_MS,
     ca_hashes,
@@ -17,8 +19,6 @@ from federation.certificates import (
 from federation.ids import JobId, make_job_id
 from federation.issuing import issue_agent
 from federation.tickets import Refusal, Ticket, read_ticket, sign_ticket, spec_digest
-
-from broker.state.keyring import Keyring, KeyringError
 
 NOW_MS = 1_800_000_000_000
 

@@ -3,6 +3,9 @@
 import dataclasses
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from federation.refusals import Refusal, RefusalCode
 from federation.tickets import (
     TICKET_BYTES_MAX,
@@ -17,8 +20,6 @@ from federation.tickets import (
     spec_digest,
     ticket_header,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NOW_MS = 1_800_000_000_000
 SIGNER = TicketSigner.from_seed(b"s" * 32)
