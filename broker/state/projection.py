@@ -171,6 +171,19 @@ class Projection:
         found = self._jobs.get(job)
         return self._whole(found) if found is not None else None
 
+    def job_ids(self) -> list[JobId]:
+        """Ids of all jobs in etcd, oldest first: for lists that look at one page of them."""
+        return [job.id for _, job in sorted(self._jobs.items())]
+
+    def attempt_counts(self) -> dict[str, int]:
+        """How many live attempts each cluster has."""
+        counts: dict[str, int] = {}
+        for of_job in self._attempts.values():
+            for attempt in of_job.values():
+                if attempt.live:
+                    counts[attempt.cluster] = counts.get(attempt.cluster, 0) + 1
+        return counts
+
     def jobs(self) -> list[Job]:
         """All jobs in etcd, oldest first, with attempts but without task states."""
         return [
