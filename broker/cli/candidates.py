@@ -1,0 +1,139 @@
+"""The candidate table and the rest of an explanation, of a job or of a dry run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker.cli.formatting import (
+    NONE,
+    Now,
+    age,
+    at,
+    count,
+    mapping,
+    mappings,
+    milliseconds,
+    number,
+    seconds,
+    text,
+    usd,
+)
+from broker.cli.output import Column, Table
+
+Explanation = Mapping[str, Any]
+
+
+def candidate_table(explanation: Explanation) -> Table:
+    """Every place that was looked at: when it would start, what it would cost, or why not."""
+    table = Table(
+        (
+            Column("", styled=True), Column("cluster"), Column("pool"), Column("accelerator"),
+            Column("start in", right=True), Column("rate", right=True),
+            Column("total", right=True), Column("egress", right=True),
+            Column("round trip", right=True), Column("why not", fold=True),
+        ),
+        empty="no cluster was looked at",
+    )  # fmt: skip
+    for candidate in _ordered(mappings(explanation.get("candidates"))):
+        rate = usd(candidate.get("rate_usd_per_hour"))
+        table.rows.append((
+            "CHOSEN" if candidate.get("chosen") is True else "",
+            text(candidate.get("cluster")), text(candidate.get("pool")),
+            text(candidate.get("accelerator")), seconds(candidate.get("start_delay_s")),
+            rate if rate == NONE else f"{rate}/h", usd(candidate.get("total_usd")),
+            usd(candidate.get("egress_usd")), milliseconds(candidate.get("rtt_ms")),
+            _why_not(candidate),
+        ))  # fmt: skip
+    return table
+
+
+def _ordered(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def rank(candidate: dict[str, Any]) -> tuple[bool, bool, float, str, str]:
+        total = number(candidate.get("total_usd"))
+        return (
+            candidate.get("chosen") is not True,
+            candidate.get("feasible") is not True,
+            total if total is not None else float("inf"),
+            text(candidate.get("cluster")),
+            text(candidate.get("pool")),
+        )
+
+    return sorted(candidates, key=rank)
+
+
+def _why_not(candidate: Mapping[str, Any]) -> str:
+    return _sentence(candidate.get("why_not"))
+
+
+def _sentence(reason: object) -> str:
+    if isinstance(reason, str):
+        return text(reason)
+    said, advice = text(at(reason, "text")), text(at(reason, "advice"))
+    if said == NONE:
+        said = text(at(reason, "code"))
+    return said if advice == NONE else f"{said}; {advice}"
+
+
+def waiting_table(explanation: Explanation) -> Table:
+    """For a job that waits: per cluster, what binds and what would help."""
+    table = Table(
+        (Column("cluster"), Column("reason"), Column("what it means", fold=True)),
+        empty="",
+    )
+    for reason in mappings(explanation.get("waiting")):
+        table.rows.append(
+            (text(reason.get("cluster")), text(reason.get("code")), _sentence(reason))
+        )
+    return table
+
+
+def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
+    """What there is to say below the tables: the smallest change, the decision, the others."""
+    lines = []
+    change = text(at(explanation, "smallest_change", "text"))
+    if change != NONE:
+        cluster = text(at(explanation, "smallest_change", "cluster"))
+        place = f" (in {cluster})" if cluster != NONE else ""
+        checked = at(explanation, "smallest_change", "verified") is True
+        proof = ", tried by solving again" if checked else ", estimated"
+        lines.append(f"Smallest change that would start it: {change}{place}{proof}.")
+    lines.extend(_decision(mapping(explanation.get("decision")), now))
+    lines.extend(_others(mapping(explanation.get("others"))))
+    return lines
+
+
+def _decision(decision: Mapping[str, Any], now: Now) -> list[str]:
+    status = text(decision.get("status"))
+    if status == NONE:
+        return []
+    line = f"Decided {age(decision.get('decided_at'), now)} ago"
+    if age(decision.get("decided_at"), now) == NONE:
+        line = "Decided"
+    cycle = text(decision.get("cycle"))
+    line += f" in cycle {cycle}" if cycle != NONE else ""
+    line += f": {status}"
+    gap = number(decision.get("gap"))
+    if gap is not None:
+        line += f", within {gap:.2%} of the best possible"
+    spent = seconds(decision.get("cpu_s"))
+    return [f"{line}, {spent} of CPU time." if spent != NONE else f"{line}."]
+
+
+def _others(others: Mapping[str, Any]) -> list[str]:
+    names = (("higher", "accelerators_higher"), ("equal", "accelerators_equal"),
+             ("lower", "accelerators_lower"))  # fmt: skip
+    parts = [f"{count(others[key])} at {name}" for name, key in names
+             if number(others.get(key)) is not None]  # fmt: skip
+    return [f"Accelerators wanted or held by others: {', '.join(parts)} priority."] if parts else []
+
+
+def price_notes(explanation: Explanation, now: Now) -> list[str]:
+    """Where the prices of the feasible candidates came from, once per source."""
+    seen: dict[str, str] = {}
+    for candidate in mappings(explanation.get("candidates")):
+        source = text(candidate.get("price_source"))
+        if source != NONE:
+            seen.setdefault(source, age(candidate.get("price_as_of_at"), now))
+    parts = [f"{source} ({old} old)" if old != NONE else source for source, old in seen.items()]
+    return [f"Prices: {', '.join(parts)}."] if parts else []

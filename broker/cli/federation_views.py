@@ -1,0 +1,269 @@
+"""Clusters, prices, latencies and the state of the federation as tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from broker.cli.formatting import (
+    NONE,
+    Now,
+    age,
+    at,
+    count,
+    mapping,
+    mappings,
+    milliseconds,
+    moment,
+    number,
+    seconds,
+    short,
+    text,
+    usd,
+)
+from broker.cli.output import Column, Table
+
+Document = Mapping[str, Any]
+
+
+def cluster_table(clusters: Iterable[Document], now: Now) -> Table:
+    """One line per cluster."""
+    table = Table(
+        (
+            Column("cluster"), Column("region"), Column("state", styled=True),
+            Column("scheduler"), Column("accelerators free", fold=True),
+            Column("running", right=True), Column("report", right=True),
+            Column("handshake", right=True), Column("certificate", right=True),
+            Column("version"),
+        ),
+        empty="no clusters; invite one: tradewind clusters invite NAME --region REGION",
+    )  # fmt: skip
+    for cluster in clusters:
+        expires = age(cluster.get("certificate_expires_at"), now)
+        table.rows.append((
+            text(cluster.get("name")), text(cluster.get("region")), cluster_state(cluster, now),
+            text(cluster.get("scheduler")), _free(cluster), count(_running(cluster)),
+            _report_age(cluster), milliseconds(cluster.get("handshake_ms")),
+            expires if expires == NONE or expires.startswith("in ") else f"expired {expires} ago",
+            text(cluster.get("version")),
+        ))  # fmt: skip
+    return table
+
+
+def _running(cluster: Document) -> object:
+    running = cluster.get("running")
+    return len(running) if isinstance(running, list) else running
+
+
+def _report_age(cluster: Document) -> str:
+    old = short(cluster.get("capacity_age_s"))
+    return old if old == NONE else f"{old} old"
+
+
+def cluster_state(cluster: Document, now: Now) -> str:
+    """`silent for 3m`, or the state the broker gives."""
+    since = age(cluster.get("silent_since_at"), now)
+    if since != NONE:
+        return f"silent for {since}"
+    if cluster.get("connected") is False:
+        stated = text(cluster.get("state"))
+        return "silent" if stated in (NONE, "active", "ready") else stated
+    return text(cluster.get("state"))
+
+
+def is_silent(cluster: Document) -> bool:
+    """Whether a cluster cannot be heard now."""
+    return bool(cluster.get("silent_since_at")) or cluster.get("connected") is False
+
+
+def _free(cluster: Document) -> str:
+    parts = []
+    for pool in mappings(cluster.get("pools")):
+        model = text(pool.get("accelerator"))
+        simulated = " (simulated)" if pool.get("simulated") is True else ""
+        parts.append(f"{count(pool.get('free'))}/{count(pool.get('total'))} {model}{simulated}")
+    return ", ".join(parts) or NONE
+
+
+def pool_table(cluster: Document, now: Now) -> Table:
+    """The pools of one cluster."""
+    table = Table(
+        (
+            Column("pool"), Column("accelerator"), Column("free", right=True),
+            Column("total", right=True), Column("price", right=True), Column("kind"),
+            Column("as of", right=True), Column("note"),
+        ),
+        empty="no pools reported",
+    )  # fmt: skip
+    for pool in mappings(cluster.get("pools")):
+        price = usd(pool.get("price_usd_per_accelerator_hour"))
+        table.rows.append((
+            text(pool.get("pool")), text(pool.get("accelerator")), count(pool.get("free")),
+            count(pool.get("total")), price if price == NONE else f"{price}/h",
+            text(pool.get("price_kind")), moment(pool.get("price_as_of_at"), now),
+            "simulated" if pool.get("simulated") is True else NONE,
+        ))  # fmt: skip
+    return table
+
+
+def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
+    """What there is to say about one cluster, but its pools."""
+    expires = cluster.get("certificate_expires_at")
+    return [
+        ("cluster", text(cluster.get("name"))),
+        ("region", text(cluster.get("region"))),
+        ("state", cluster_state(cluster, now)),
+        ("scheduler", text(cluster.get("scheduler"))),
+        ("isolation", text(cluster.get("isolation"))),
+        ("report", _report_age(cluster)),
+        ("running", count(_running(cluster))),
+        ("handshake", milliseconds(cluster.get("handshake_ms"))),
+        ("certificate", f"until {moment(expires, now)}" if expires else NONE),
+        ("agent", text(cluster.get("version"))),
+    ]
+
+
+def price_table(prices: Iterable[Document], now: Now) -> Table:
+    """Prices per pool, each with its source and age."""
+    table = Table(
+        (
+            Column("cluster"), Column("region"), Column("pool"), Column("accelerator"),
+            Column("kind"), Column("marginal", right=True), Column("full", right=True),
+            Column("as of"), Column("age", right=True), Column("source", fold=True),
+            Column("flag", fold=True),
+        ),
+        empty="no prices known",
+    )  # fmt: skip
+    for price in prices:
+        flagged = price.get("flagged")
+        table.rows.append((
+            text(price.get("cluster")), text(price.get("region")), text(price.get("pool")),
+            text(price.get("accelerator")), text(price.get("kind")), _hourly(price, "marginal_usd"),
+            _hourly(price, "full_usd"), moment(price.get("as_of_at"), now),
+            short(price.get("age_s")), text(price.get("source")),
+            NONE if flagged in (False, None) else "flagged" if flagged is True else text(flagged),
+        ))  # fmt: skip
+    return table
+
+
+def _hourly(price: Document, key: str) -> str:
+    amount = usd(price.get(key))
+    return amount if amount == NONE else f"{amount}/h"
+
+
+def latency_table(latency: Document) -> Table:
+    """Round trips: rows from, columns to. `*` marks what was typed in, not measured."""
+    names = latency.get("regions")
+    regions = [text(name) for name in names] if isinstance(names, list) else []
+    cells: dict[tuple[str, str], str] = {}
+    for trip in mappings(latency.get("round_trips")):
+        ends = (text(trip.get("from")), text(trip.get("to")))
+        regions += [end for end in ends if end not in regions and end != NONE]
+        shown = milliseconds(trip.get("rtt_ms"))
+        cells[ends] = f"{shown} *" if trip.get("source") == "typed" and shown != NONE else shown
+    columns = [Column("from"), *(Column(region, right=True) for region in regions)]
+    table = Table(columns, empty="no regions known")
+    for start in regions:
+        row = [cells.get((start, end), NONE) for end in regions]
+        table.rows.append((start, *row))
+    return table
+
+
+def latency_notes(latency: Document, now: Now) -> list[str]:
+    """How old the measurements are, and what the marks mean."""
+    trips = mappings(latency.get("round_trips"))
+    lines = []
+    measured = [trip.get("measured_at") for trip in trips if trip.get("source") == "measured"]
+    ages = [shown for shown in (age(each, now) for each in measured) if shown != NONE]
+    if ages:
+        lines.append(f"measured by the agents' own connections, the first shown {ages[0]} ago")
+    if any(trip.get("source") == "typed" for trip in trips):
+        lines.append("* typed in by the operator, not measured")
+    if any(number(trip.get("rtt_ms")) is None for trip in trips):
+        lines.append("- unknown: jobs with max_rtt are refused there")
+    return lines
+
+
+def status_facts(status: Document, now: Now) -> list[tuple[str, str]]:
+    """The federation in a few lines."""
+    cycle = mapping(status.get("cycle"))
+    oldest = mapping(status.get("oldest_wait"))
+    clusters = mapping(status.get("clusters"))
+    silent = number(clusters.get("silent"))
+    heard = f"{count(clusters.get('connected'))} connected"
+    waits = NONE
+    if oldest.get("job"):
+        waits = f"{text(oldest.get('job'))} for {seconds(oldest.get('age_s'))}"
+        reason = text(at(oldest, "reason", "text"))
+        reason = text(oldest.get("reason")) if reason == NONE else reason
+        waits += f": {reason}" if reason != NONE else ""
+    return [
+        ("leader", _leader(status)),
+        ("clusters", f"{heard}, {count(silent)} silent" if silent else heard),
+        ("queued", count(status.get("queued"))),
+        ("running", count(status.get("running"))),
+        ("longest wait", waits),
+        ("last cycle", _cycle(cycle, now)),
+    ]
+
+
+def _leader(status: Document) -> str:
+    leader, epoch = text(status.get("leader")), count(status.get("epoch"))
+    if leader == NONE:
+        return "none: jobs are taken, but nothing is decided until one leads"
+    return leader if epoch == NONE else f"{leader} (epoch {epoch})"
+
+
+def _cycle(cycle: Document, now: Now) -> str:
+    if not cycle:
+        return NONE
+    ended = next((cycle[key] for key in ("decided_at", "ended_at", "at") if cycle.get(key)), None)
+    parts = [text(cycle.get("status"))]
+    old = age(ended, now)
+    parts += [f"{old} ago"] if old != NONE else []
+    gap = number(cycle.get("gap"))
+    parts += [f"gap {gap:.2%}"] if gap is not None else []
+    spent = seconds(cycle.get("cpu_s"))
+    parts += [f"{spent} CPU"] if spent != NONE else []
+    return ", ".join(part for part in parts if part != NONE) or NONE
+
+
+def plain_table(rows: Iterable[Document], now: Now, empty: str) -> Table:
+    """Objects of any shape: a column per plain field, named and formatted by its unit."""
+    listed = list(rows)
+    keys = list(dict.fromkeys(key for row in listed for key in row))
+    table = Table(
+        [Column(_title(key), right=_is_number(key), fold=True) for key in keys], empty=empty
+    )
+    for row in listed:
+        table.rows.append([by_unit(key, row.get(key), now) for key in keys])
+    return table
+
+
+def _title(key: str) -> str:
+    name = str(key)
+    for unit in ("_at", "_usd", "_s", "_ms"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
+
+
+def _is_number(key: str) -> bool:
+    return str(key).endswith(("_usd", "_s", "_ms", "_bytes", "_hours", "jobs", "attempts"))
+
+
+def by_unit(key: str, value: object, now: Now) -> str:
+    """A field's value formatted by the unit in its name."""
+    if key.endswith("_usd"):
+        return usd(value)
+    if key.endswith("_at"):
+        return moment(value, now)
+    if key.endswith("_ms"):
+        return milliseconds(value)
+    if key.endswith("_s"):
+        return seconds(value)
+    return text(value)
+
+
+def facts_by_unit(document: Document, now: Now) -> list[tuple[str, str]]:
+    """Plain fields of an object as `name value` lines."""
+    return [(_title(key), by_unit(str(key), value, now)) for key, value in document.items()]
