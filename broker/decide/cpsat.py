@@ -6,14 +6,12 @@ expressions. The library is loaded on the first solve, not on import.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.decide.model import Model
 from broker.decide.solver import Answer, Effort, SolverStatus
 
-_LIBRARY = "ortools.sat.python.cp_model_helper"
 _LARGEST = 2**62
 _SEED = 20_261
 
@@ -29,7 +27,9 @@ def solve(
     if not _is_safe(model, objective):
         return Answer(SolverStatus.FAILED, note="the figures are too large for the solver")
     try:
-        library: Any = importlib.import_module(_LIBRARY)
+        # Not at the top: loading the library takes a while, and most importers never solve.
+        from ortools.sat.python import cp_model_helper as library
+
         response = _run(library, _proto(library, model, objective, hint), effort)
     except (ImportError, RuntimeError, ValueError, TypeError, MemoryError) as error:
         return Answer(SolverStatus.FAILED, note=f"the solver failed: {error}")

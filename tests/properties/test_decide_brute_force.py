@@ -1,0 +1,385 @@
+"""The decided objective equals an independent brute force on small problems.
+
+The brute force below is written from docs/planning-problem.md alone: it reads the JSON documents,
+tries every way to spread every job's copies over the pools, packs nodes by trying every node for
+every replica, and uses none of the code under test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+
+from broker.decide.decision import decide
+from broker.decide.problem_file import parse_problem
+from broker.decide.verify import verify
+from broker.model.plan import Plan, PlanStatus
+
+PROBLEMS = 300
+BATCH = 25
+SLACK = 1 + 1e-9
+Document = dict[str, Any]
+
+
+# Random problems --------------------------------------------------------------------------------
+
+
+def a_document(seed: int) -> Document:
+    dice = random.Random(seed)
+    regions = ["near", "far", "sea"][: dice.randint(1, 3)]
+    size = dice.choice([4, 6, 8, 8])
+    clusters = [
+        {
+            "name": f"c{i}",
+            "region": dice.choice(regions),
+            "cold_start_s": dice.choice([{}, {"*": 360}, {"img": 1800, "*": 60}]),
+            "start_delay_s": dice.choice([0, 0, 0, 900]),
+        }
+        for i in range(dice.randint(1, 2))
+    ]
+    pools = [a_pool(dice, i, clusters, size) for i in range(dice.randint(1, 4))]
+    mode = dice.choice(["scalar", "place_first"])
+    levels = [str(level) for level in range(3)]
+    objective: Document = {"mode": mode, "fragmentation_usd_per_node": dice.choice([0, 3, 40])}
+    if mode == "scalar":
+        objective["value_usd_per_accelerator"] = {
+            x: dice.choice([2, 30, 300, 1000]) for x in levels
+        }
+    elif dice.random() < 0.5:
+        objective["weight_per_accelerator"] = {x: dice.choice([0, 1, 2.5]) for x in levels}
+    tenants = [
+        {
+            "name": f"t{i}",
+            **dice.choice([{}, {}, {"quota_accelerators": dice.randint(4, 24)}]),
+            "cluster_quota": dice.choice([{}, {}, {"c0": dice.randint(2, 12)}]),
+        }
+        for i in range(2)
+    ]
+    jobs = [a_job(dice, i, pools, regions, size) for i in range(dice.randint(3, 6))]
+    return {
+        "version": 1,
+        "objective": objective,
+        "regions": regions,
+        "rtt_ms": [[abs(a - b) * 40 + 1 for b in range(len(regions))] for a in range(len(regions))],
+        "egress_usd_per_gb": [[0 if a == b else 0.1 for b in regions] for a in regions],
+        "clusters": clusters,
+        "pools": pools,
+        "tenants": tenants,
+        "jobs": within_reach(jobs, len(pools)),
+    }
+
+
+def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int) -> Document:
+    pool: Document = {
+        "name": f"p{index}",
+        "cluster": dice.choice(clusters)["name"],
+        "accelerator": dice.choice(["H100", "H100", "H100", "A100"]),
+        "spot": dice.random() < 0.25,
+        "price_usd_per_accelerator_hour": dice.choice([0.5, 1.25, 2, 3.1]),
+        "accelerators_per_node": size,
+    }
+    if dice.random() < 0.4:
+        pool["nodes"] = [
+            {
+                "count": dice.randint(1, 2),
+                "free_accelerators": dice.choice([size, size, size, dice.randint(0, size)]),
+                **dice.choice([{}, {"free_cpus": dice.choice([12, 18, 30.5])}]),
+                **dice.choice([{}, {"free_memory_gib": dice.choice([30, 64])}]),
+            }
+            for _ in range(dice.randint(1, 2))
+        ]
+    else:
+        free = {str(size): dice.randint(0, 3), str(dice.randint(1, size)): dice.randint(1, 2)}
+        pool["free_nodes"] = free
+        if dice.random() < 0.4:
+            pool["free_cpus"] = dice.choice([20, 33.3, 60])
+            pool["free_memory_gib"] = dice.choice([40, 100.7])
+    return pool
+
+
+def a_job(
+    dice: random.Random, index: int, pools: list[Document], regions: list[str], size: int
+) -> Document:
+    job: Document = {
+        "id": f"j{index}",
+        "tenant": dice.choice(["t0", "t1"]),
+        "count": dice.choice([1, 1, 2, 3]),
+        "priority": dice.randint(0, 2),
+        "replicas": dice.choice([1, 1, 1, 2, 3]),
+        "accelerators_per_replica": dice.choice([s for s in (1, 2, 3, 4, 6, 8) if s <= size]),
+        "accelerators": dice.choice([{"H100": 1}, {"H100": 2.5, "A100": 0.8}, {"H100": 0.9}]),
+        "runtime_h": dice.choice([0.5, 3, 7.7]),
+        "spot_ok": dice.random() < 0.7,
+    }
+    extras: list[Document] = [
+        {"cpus_per_accelerator": dice.choice([2, 3.7]), "memory_gib_per_accelerator": 8},
+        {"cpus_per_replica": 9, "memory_gib_per_replica": 10.1},
+        {"data_region": dice.choice(regions), "input_gb": dice.choice([5, 80])},
+        {"user_region": dice.choice(regions), "latency_usd_per_ms": 0.05},
+        {"user_region": dice.choice(regions), "max_rtt_ms": dice.choice([1, 41, 60])},
+        {"regions": dice.sample(regions, dice.choice([0, 1, len(regions), len(regions)]))},
+        {"deadline_h": dice.choice([1, 3.3, 8, 20])},
+        {"budget_usd": dice.choice([8, 40, 90])},
+        {"image": dice.choice(["img", "other"])},
+        {"value_of_time_usd_per_h": 4},
+        {
+            "current_pool": dice.choice(pools)["name"],
+            "migration_usd": dice.choice([0, 9]),
+            "lost_work_usd": dice.choice([0, 0, 25]),
+        },
+    ]
+    for extra in dice.sample(extras, dice.choice([0, 0, 1, 2])):
+        if not ({"cpus_per_replica", "cpus_per_accelerator"} & job.keys() & extra.keys()):
+            job.update(extra)
+    if "cpus_per_replica" in job:
+        for name in ("cpus_per_accelerator", "memory_gib_per_accelerator"):
+            job.pop(name, None)
+    return job
+
+
+def within_reach(jobs: list[Document], pools: int) -> list[Document]:
+    """As many jobs as the brute force can take."""
+    kept: list[Document] = []
+    ways = 1
+    for job in jobs:
+        ways *= math.comb(job["count"] + pools, pools)
+        if ways > 15_000:
+            break
+        kept.append(job)
+    return kept
+
+
+# Brute force ------------------------------------------------------------------------------------
+
+
+class Force:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.clusters = {c["name"]: c for c in document["clusters"]}
+        self.pools = document["pools"]
+        self.jobs = document["jobs"]
+        self.tenants = {t["name"]: t for t in document["tenants"]}
+        self.nodes = [self.node_list(pool) for pool in self.pools]
+        self.whole = cache(self.least_whole)
+
+    @staticmethod
+    def node_list(pool: Document) -> list[tuple[int, float, float]]:
+        if "nodes" in pool:
+            return [
+                (
+                    group["free_accelerators"],
+                    group.get("free_cpus", math.inf) * SLACK,
+                    group.get("free_memory_gib", math.inf) * SLACK,
+                )
+                for group in pool["nodes"]
+                for _ in range(group.get("count", 1))
+            ]
+        return [
+            (int(free), math.inf, math.inf)
+            for free, count in pool["free_nodes"].items()
+            for _ in range(count)
+        ]
+
+    def between(self, table: str, start: str | None, pool: Document) -> float:
+        if start is None:
+            return 0
+        regions = self.document["regions"]
+        end = self.clusters[pool["cluster"]]["region"]
+        return self.document[table][regions.index(start)][regions.index(end)]
+
+    def copy_cost(self, job: Document, pool: Document) -> float | None:
+        """USD of one copy, None where it may not go."""
+        cluster = self.clusters[pool["cluster"]]
+        stays = job.get("current_pool") == pool["name"]
+        if pool["accelerator"] not in job["accelerators"] or (pool["spot"] and not job["spot_ok"]):
+            return None
+        if cluster["region"] not in job.get("regions", self.document["regions"]):
+            return None
+        rtt = self.between("rtt_ms", job.get("user_region"), pool)
+        if rtt > job.get("max_rtt_ms", math.inf) * SLACK:
+            return None
+        hours = job["runtime_h"] / job["accelerators"][pool["accelerator"]]
+        cold = cluster["cold_start_s"]
+        cold_s = 0 if stays else cold.get(job.get("image"), cold.get("*", 0))
+        delay_s = 0 if stays else cluster["start_delay_s"]
+        gang = job["replicas"] * job["accelerators_per_replica"]
+        egress = (
+            0
+            if stays
+            else job.get("input_gb", 0)
+            * self.between("egress_usd_per_gb", job.get("data_region"), pool)
+        )
+        price = gang * pool["price_usd_per_accelerator_hour"]
+        if hours + (cold_s + delay_s) / 3600 > job.get("deadline_h", math.inf) * SLACK:
+            return None
+        if price * hours + egress > job.get("budget_usd", math.inf) * SLACK:
+            return None
+        cost = price * (hours + cold_s / 3600) + egress
+        cost += job.get("latency_usd_per_ms", 0) * rtt
+        cost += job.get("value_of_time_usd_per_h", 0) * (cold_s + delay_s) / 3600
+        if "current_pool" in job and not stays:
+            cost += job["migration_usd"] + job["lost_work_usd"]
+        return cost
+
+    def replica(self, job: Document) -> tuple[int, float, float]:
+        size = job["accelerators_per_replica"]
+        return (
+            size,
+            job.get("cpus_per_replica", size * job.get("cpus_per_accelerator", 0)),
+            job.get("memory_gib_per_replica", size * job.get("memory_gib_per_accelerator", 0)),
+        )
+
+    def least_whole(self, pool_index: int, replicas: tuple[tuple[int, float, float], ...]) -> float:
+        """Fewest whole nodes given to smaller replicas, infinity where they do not fit."""
+        size = self.pools[pool_index]["accelerators_per_node"]
+        nodes = list(self.nodes[pool_index])
+        whole = [node[0] == size for node in nodes]
+        used = [False] * len(nodes)
+        best = math.inf
+
+        def place(index: int, taken: int) -> None:
+            nonlocal best
+            if taken >= best:
+                return
+            if index == len(replicas):
+                best = taken
+                return
+            need = replicas[index]
+            tried = set()
+            for i, node in enumerate(nodes):
+                state = (node, whole[i], used[i])
+                if state in tried or any(n > r for n, r in zip(need, node, strict=True)):
+                    continue
+                tried.add(state)
+                opens = whole[i] and not used[i] and need[0] < size
+                before = used[i]
+                nodes[i] = (node[0] - need[0], node[1] - need[1], node[2] - need[2])
+                used[i] = before or need[0] < size
+                place(index + 1, taken + opens)
+                nodes[i], used[i] = node, before
+
+        place(0, 0)
+        return best
+
+    def best(self) -> tuple[tuple[float, ...], float]:
+        """(placed weight per priority from the highest, objective) of the best plan."""
+        self.seats: list[list[tuple[int, float, float]]] = [[] for _ in self.pools]
+        self.found: tuple[tuple[float, ...], float] = ((-1.0,), -math.inf)
+        self.costs = [[self.copy_cost(job, pool) for pool in self.pools] for job in self.jobs]
+        self.levels = sorted({job["priority"] for job in self.jobs}, reverse=True)
+        self.try_job(0, 0.0, {}, {})
+        return self.found
+
+    def try_job(
+        self, index: int, cost: float, placed: dict[int, int], used: dict[Any, int]
+    ) -> None:
+        if index == len(self.jobs):
+            self.judge(cost, placed)
+            return
+        job = self.jobs[index]
+        gang = job["replicas"] * job["accelerators_per_replica"]
+        open_pools = [p for p, c in enumerate(self.costs[index]) if c is not None]
+        for spread in itertools.product(range(job["count"] + 1), repeat=len(open_pools)):
+            copies = sum(spread)
+            if copies > job["count"]:
+                continue
+            now = dict(used)
+            tenant = self.tenants[job["tenant"]]
+            now[job["tenant"]] = now.get(job["tenant"], 0) + copies * gang
+            if now[job["tenant"]] > tenant.get("quota_accelerators", math.inf):
+                continue
+            more = cost
+            fine = True
+            for p, n in zip(open_pools, spread, strict=True):
+                more += n * (self.costs[index][p] or 0.0)
+                key = (job["tenant"], self.pools[p]["cluster"])
+                now[key] = now.get(key, 0) + n * gang
+                fine &= now[key] <= tenant["cluster_quota"].get(key[1], math.inf)
+            if "current_pool" in job:
+                more += job["lost_work_usd"] * (job["count"] - copies)
+            if not fine:
+                continue
+            seats = [list(seat) for seat in self.seats]
+            for p, n in zip(open_pools, spread, strict=True):
+                self.seats[p] += [self.replica(job)] * (n * job["replicas"])
+            if all(self.pool_fits(p) for p, n in zip(open_pools, spread, strict=True) if n):
+                levels = dict(placed)
+                levels[job["priority"]] = levels.get(job["priority"], 0) + copies * gang
+                self.try_job(index + 1, more, levels, now)
+            self.seats = seats
+
+    def pool_fits(self, p: int) -> bool:
+        pool, seats = self.pools[p], self.seats[p]
+        if sum(s[1] for s in seats) > pool.get("free_cpus", math.inf) * SLACK:
+            return False
+        if sum(s[2] for s in seats) > pool.get("free_memory_gib", math.inf) * SLACK:
+            return False
+        return self.whole(p, tuple(sorted(seats, reverse=True))) < math.inf
+
+    def judge(self, cost: float, placed: dict[int, int]) -> None:
+        objective = self.document["objective"]
+        for p, seats in enumerate(self.seats):
+            whole = self.whole(p, tuple(sorted(seats, reverse=True)))
+            cost += whole * objective["fragmentation_usd_per_node"]
+        if objective["mode"] == "scalar":
+            values = objective["value_usd_per_accelerator"]
+            worth = sum(values[str(level)] * count for level, count in placed.items())
+            found: tuple[tuple[float, ...], float] = ((), worth - cost)
+        else:
+            weights = objective.get("weight_per_accelerator", {})
+            tiers = tuple(weights.get(str(x), 1) * placed.get(x, 0) for x in self.levels)
+            found = (tiers, -cost)
+        if found > self.found or self.found[0] == (-1.0,):
+            self.found = found
+
+
+# The test ---------------------------------------------------------------------------------------
+
+
+def seated(document: Document, plan: Plan) -> None:
+    """Every replica is on a concrete node that holds it."""
+    force = Force(document)
+    jobs = {job["id"]: job for job in document["jobs"]}
+    for p, pool in enumerate(force.pools):
+        nodes = force.nodes[p]
+        if "free_nodes" in pool:
+            nodes = sorted(nodes, reverse=True)
+        on_nodes: dict[str, int] = {}
+        for fill in (fill for fill in plan.fills if fill.pool == pool["name"]):
+            for node in range(fill.first_node, fill.first_node + fill.nodes):
+                needs = [force.replica(jobs[name]) for name, n in fill.contents for _ in range(n)]
+                for figure in range(3):
+                    assert sum(need[figure] for need in needs) <= nodes[node][figure] + 1e-6
+            for name, n in fill.contents:
+                on_nodes[name] = on_nodes.get(name, 0) + n * fill.nodes
+        given = {
+            item.job: item.count * jobs[item.job]["replicas"]
+            for item in plan.assignments
+            if item.pool == pool["name"]
+        }
+        assert on_nodes == given
+
+
+@pytest.mark.parametrize("batch", range(PROBLEMS // BATCH))
+def test_objective_equals_brute_force(batch: int) -> None:
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        document = a_document(seed)
+        problem = parse_problem(json.dumps(document))
+        plan = decide(problem)
+        assert verify(problem, plan) == (), f"seed {seed}"
+        assert plan.status is PlanStatus.OPTIMAL, f"seed {seed}: {plan.status} {plan.notes}"
+        seated(document, plan)
+        tiers, objective = Force(document).best()
+        if tiers:
+            weights = document["objective"].get("weight_per_accelerator", {})
+            reached = tuple(
+                weights.get(str(x), 1) * plan.placed[x] for x in sorted(plan.placed)[::-1]
+            )
+            assert reached == tiers, f"seed {seed}"
+        assert plan.objective_usd == pytest.approx(objective, rel=1e-6, abs=1e-4), f"seed {seed}"
