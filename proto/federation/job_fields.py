@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 from federation.accelerators import AcceleratorRequest, parse_accelerators
 from federation.ids import (
     Cluster,
+    InvalidId,
     JobId,
     Region,
     Tenant,
@@ -68,6 +69,8 @@ def _reading(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         try:
             return parse(value)
+        except InvalidId as error:
+            raise refuse(f"not a valid {error.what}", error.rule) from None
         except ValueError as error:
             rule = getattr(error, "rule", str(error))
             raise refuse(rule, getattr(error, "remedy", "see docs/job-spec.md")) from None
