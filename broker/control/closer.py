@@ -1,0 +1,227 @@
+"""What follows an end: logs come back, the ledger is written, the site may forget, etcd is freed.
+
+Everything here may be repeated: a new leader closes what it finds ended, and the ledger and the log
+store take a second copy for the first. Nothing leaves etcd before the ledger has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from broker.act.gateway import Forget, Gateway, SiteSilent
+from broker.control.books import Books
+from broker.control.closing_receipt import closing_receipt
+from broker.control.ledger_entries import attempt_entry, audit_entry, job_entry, usage_entry
+from broker.feedback.ports import (
+    AuditEntry,
+    FeedbackUnavailable,
+    Ledger,
+    LedgerBatch,
+    LogStore,
+    ReceiptEntry,
+)
+from broker.lifecycle.commands import Audit
+from broker.model.jobs import Attempt, AttemptPhase, Job, JobPhase
+from broker.state import keys
+from broker.state.group_commit import GroupCommitter
+from broker.state.projection import Projection
+from federation.environment import Clock
+from federation.kv import Delete, DeletePrefix, Op, StoreError, Txn
+
+KEEP_ENDED_S = 600.0
+"""How long an ended job stays in etcd once the ledger has it."""
+LOG_PART_BYTES = 256 * 1024
+LOG_STREAMS_MAX = 64
+"""Streams of a slice that are fetched at its end; others stay at the site and are read there."""
+FETCHERS = 8
+RETRY_S = 5.0
+OPS_A_PIECE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CloserPorts:
+    """What closing needs."""
+
+    books: Books
+    projection: Projection
+    committer: GroupCommitter
+    gateway: Gateway
+    ledger: Ledger
+    logs: LogStore
+    clock: Clock
+    keep_ended_s: float = KEEP_ENDED_S
+
+
+class Closer:
+    """Closes attempts and jobs of one leadership, in the background."""
+
+    def __init__(self, ports: CloserPorts) -> None:
+        self._ports = ports
+        self._attempts: asyncio.Queue[Attempt] = asyncio.Queue()
+        self._rows: list[LedgerBatch] = []
+        self._rows_waiting = asyncio.Event()
+        self._written: asyncio.Condition = asyncio.Condition()
+        self._audit_count = 0
+        self._ended_jobs: dict[str, int] = {}
+        self._logs_done: set[str] = set()
+        self._jobs_in_ledger: set[str] = set()
+
+    # From the leader ------------------------------------------------------------------------------
+
+    def audit(self, audits: Sequence[Audit]) -> None:
+        """Transitions to write down."""
+        now_ms = self._ports.clock.now_ms()
+        rows: list[AuditEntry] = []
+        for audit in audits:
+            job = self._ports.books.job(audit.subject.split("-", 1)[0])
+            self._audit_count += 1
+            key = f"{now_ms:013d}.{self._audit_count:08d}"
+            rows.append(audit_entry(audit, job.tenant if job else "", now_ms, key))
+        self._add(LedgerBatch(audit=tuple(rows)))
+
+    def receipts(self, entries: Sequence[ReceiptEntry]) -> None:
+        """Receipts of a decision to write down."""
+        self._add(LedgerBatch(receipts=tuple(entries)))
+
+    def add(self, batch: LedgerBatch) -> None:
+        """Anything else for the ledger."""
+        self._add(batch)
+
+    def close_attempt(self, job: Job, attempt: Attempt) -> None:
+        """An attempt ended: its row now, its logs as soon as the site gives them."""
+        usage = usage_entry(attempt)
+        self._add(
+            LedgerBatch(
+                attempts=(attempt_entry(attempt),),
+                receipts=(closing_receipt(attempt),),
+                usage=(usage,) if usage else (),
+            )
+        )
+        self._attempts.put_nowait(attempt)
+
+    def close_job(self, job: Job) -> None:
+        """A job ended: its row now; it leaves etcd later."""
+        admitted = self._ports.books.admitted(job.id)
+        labels = tuple(sorted(admitted.spec.labels.items())) if admitted else ()
+        self._add(LedgerBatch(jobs=(job_entry(job, admitted.raw if admitted else b"", labels),)))
+        self._ended_jobs[job.id] = job.ended_ms
+
+    def _add(self, batch: LedgerBatch) -> None:
+        self._rows.append(batch)
+        self._rows_waiting.set()
+
+    # Work -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write, fetch and clear for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_rows(), name="closer-ledger")
+            tasks.create_task(self._clear_etcd(), name="closer-clear")
+            for number in range(FETCHERS):
+                tasks.create_task(self._fetch_logs(), name=f"closer-logs-{number}")
+
+    async def _write_rows(self) -> None:
+        while True:
+            await self._rows_waiting.wait()
+            self._rows_waiting.clear()
+            rows, self._rows = self._rows, []
+            batch = _merged(rows)
+            await self._patiently(partial(self._ports.ledger.record, batch))
+            self._jobs_in_ledger.update(entry.job for entry in batch.jobs)
+
+    async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await write()
+                return
+            except FeedbackUnavailable:
+                await asyncio.sleep(RETRY_S)
+
+    async def _fetch_logs(self) -> None:
+        while True:
+            attempt = await self._attempts.get()
+            try:
+                await self._fetch(attempt)
+            except (SiteSilent, TimeoutError, FeedbackUnavailable):
+                asyncio.get_running_loop().call_later(
+                    RETRY_S, self._attempts.put_nowait, attempt
+                )
+                continue
+            self._logs_done.add(attempt.uid)
+            try:
+                await self._ports.gateway.send(attempt.cluster, [Forget(attempt.uid)])
+            except SiteSilent:
+                continue  # it forgets by age
+
+    async def _fetch(self, attempt: Attempt) -> None:
+        for stream, total_bytes in wanted_streams(attempt):
+            have = await self._ports.logs.length(attempt.uid, stream)
+            while have < total_bytes:
+                part = await self._ports.gateway.read_log(
+                    attempt.cluster, attempt.uid, stream, have, LOG_PART_BYTES
+                )
+                if not part.data:
+                    break
+                have = await self._ports.logs.append(
+                    attempt.uid, stream, part.offset, part.data
+                )
+            await self._ports.logs.mark_complete(attempt.uid, stream, total_bytes)
+
+    async def _clear_etcd(self) -> None:
+        while True:
+            await asyncio.sleep(min(RETRY_S, self._ports.keep_ended_s))
+            now_ms = self._ports.clock.now_ms()
+            for job_id, ended_ms in list(self._ended_jobs.items()):
+                old = now_ms - ended_ms > self._ports.keep_ended_s * 1000
+                job = self._ports.books.job(job_id)
+                if job is None:
+                    del self._ended_jobs[job_id]
+                elif old and job_id in self._jobs_in_ledger and self._logs_settled(job, now_ms):
+                    await self._remove(job)
+
+    def _logs_settled(self, job: Job, now_ms: int) -> bool:
+        """All logs are here, or their site has been away for a day."""
+        day_old = now_ms - job.ended_ms > 24 * 3600 * 1000
+        return day_old or all(a.uid in self._logs_done for a in job.attempts)
+
+    async def _remove(self, job: Job) -> None:
+        if job.phase is not JobPhase.ENDED:
+            return
+        attempts = [Delete(keys.attempt(a.cluster, a.uid)) for a in job.attempts]
+        record: list[Op] = [
+            Delete(keys.spec(job.id)),
+            Delete(keys.job(job.id)),
+            Delete(keys.intent(job.id)),
+        ]
+        if job.is_array:
+            record.append(DeletePrefix(keys.tasks_of(job.id)))
+        pieces = [attempts[i : i + OPS_A_PIECE] for i in range(0, len(attempts), OPS_A_PIECE)]
+        try:
+            for piece in (*pieces, record):  # the job's own record last: a crash leaves no orphan
+                await self._ports.committer.enqueue(Txn(then=tuple(piece)))
+        except StoreError:
+            return  # tried again on the next sweep
+        self._ports.books.forget(job.id)
+        self._ended_jobs.pop(job.id, None)
+        self._logs_done.difference_update(a.uid for a in job.attempts)
+
+
+def wanted_streams(attempt: Attempt) -> list[tuple[str, int]]:
+    """Which log streams are fetched at the end: all of a few, the first of many."""
+    if attempt.phase is not AttemptPhase.ENDED:
+        return []
+    return list(attempt.log_bytes[:LOG_STREAMS_MAX])
+
+
+def _merged(rows: Sequence[LedgerBatch]) -> LedgerBatch:
+    return LedgerBatch(
+        jobs=tuple(entry for row in rows for entry in row.jobs),
+        attempts=tuple(entry for row in rows for entry in row.attempts),
+        receipts=tuple(entry for row in rows for entry in row.receipts),
+        usage=tuple(entry for row in rows for entry in row.usage),
+        audit=tuple(entry for row in rows for entry in row.audit),
+        cycles=tuple(entry for row in rows for entry in row.cycles),
+    )

@@ -1,0 +1,181 @@
+"""The decision cycle: snapshot, problem, plan, verify, apply, record.
+
+Event driven and debounced, never two at once. Deciding runs outside the event loop; the plan comes
+back to the leader's round, which is the only place where anything is placed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from broker.control.books import Admitted, Books, copies_wanted
+from broker.control.build_problem import Waiting, World, build
+from broker.control.leader import Leader
+from broker.control.plan_applier import PlanApplier
+from broker.control.round import Round
+from broker.model.fleet import Fleet
+from broker.model.jobs import Job, Terms
+from broker.model.plan import Plan
+from broker.model.problem import Problem
+from broker.sense.fleet import read_tenants
+from broker.state.projection import Projection
+from federation.environment import Clock
+from federation.jobs import JobSpec
+
+DEBOUNCE_S = 0.02
+TIMER_S = 5.0
+CYCLE_JOBS_MAX = 25_000
+RETRY_GAP_S = 0.25
+"""Least time between two cycles that placed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan with what it took: CPU seconds of deciding, children included."""
+
+    plan: Plan
+    cpu_s: float
+
+
+class Decider(Protocol):
+    """Decides somewhere (a thread, or inline in simulation). Only verified plans come back."""
+
+    async def __call__(self, problem: Problem) -> Decided:
+        """The plan for a problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRecord:
+    """What one cycle saw, decided and did."""
+
+    cycle: str
+    revision: int
+    started_ms: int
+    wall_s: float
+    problem: Problem
+    decided: Decided
+    world: World
+    applier: PlanApplier
+
+
+class Cycles:
+    """Runs decision cycles for one leadership."""
+
+    def __init__(
+        self,
+        leader: Leader,
+        projection: Projection,
+        decider: Decider,
+        clock: Clock,
+        sources: Sources,
+    ) -> None:
+        self._leader = leader
+        self._projection = projection
+        self._decider = decider
+        self._clock = clock
+        self._sources = sources
+        self._dirty = asyncio.Event()
+        self._count = 0
+
+    def wake(self) -> None:
+        """Something changed that may let a job start."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Cycle for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(TIMER_S):
+                    await self._dirty.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(DEBOUNCE_S)
+            self._dirty.clear()
+            placed = await self._cycle()
+            if not placed:
+                await asyncio.sleep(RETRY_GAP_S)
+
+    async def _cycle(self) -> int:
+        """One cycle; returns how many attempts it placed."""
+        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
+        world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
+        waiting = queue(self._leader.books, started_ms)
+        if not waiting or not world.fleet.clusters:
+            return 0
+        problem = build(world, waiting)
+        decided = await self._decider(problem)
+        self._count += 1
+        cycle = f"{self._leader.epoch}.{self._count}"
+        applier = PlanApplier(decided.plan, problem, world, cycle)
+        await self._apply(applier)
+        wall_s = self._clock.monotonic_s() - started_s
+        self._sources.record(
+            CycleRecord(
+                cycle,
+                self._projection.revision,
+                started_ms,
+                wall_s,
+                problem,
+                decided,
+                world,
+                applier,
+            )
+        )
+        return len(applier.placed)
+
+    async def _apply(self, applier: PlanApplier) -> None:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(_: PlanApplier, __: Round) -> None:
+            if not durable.done():
+                durable.set_result(None)
+
+        applier.done = done
+        self._leader.put(applier)
+        await durable
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a cycle finds what it needs, and where it leaves its record."""
+
+    fleet: Callable[[], Fleet]
+    typed_rtt_ms: dict[tuple[str, str], float]
+    record: Callable[[CycleRecord], None]
+
+
+def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:
+    """The world at this instant."""
+    return World(
+        fleet=sources.fleet(),
+        attempts=books.attempts_by_cluster(),
+        tenants=read_tenants(projection),
+        now_ms=now_ms,
+        typed_rtt_ms=sources.typed_rtt_ms,
+    )
+
+
+def queue(books: Books, now_ms: int) -> list[Waiting]:
+    """Jobs that want places now, oldest first, bounded."""
+    found: list[Waiting] = []
+    for job in books.queued():
+        admitted = books.admitted(job.id)
+        if admitted is None or job.not_before_ms > now_ms:
+            continue
+        limit = admitted.spec.array.limit if admitted.spec.array else None
+        copies = copies_wanted(job, limit)
+        if copies > 0:
+            found.append(Waiting(job, admitted.spec, copies))
+            if len(found) >= CYCLE_JOBS_MAX:
+                break
+    return found
+
+
+def imagined(job: Job, spec: JobSpec) -> tuple[Waiting, Admitted]:
+    """A job that was not submitted, as if it stood at the end of the queue (dry run)."""
+    copies = spec.array.tasks.count if spec.array else 1
+    asked = replace(job, tasks=spec.array.tasks if spec.array else job.tasks)
+    return Waiting(asked, spec, copies), Admitted(spec, b"", "", "", "", Terms())

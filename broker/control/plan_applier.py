@@ -1,0 +1,135 @@
+"""The one place where a plan becomes attempts: re-checked against the books, partial if need be.
+
+A plan was made on a snapshot. Whatever changed since (a cancel, a hold, an end) makes the single
+placement fall, never the plan; the cycle that follows sees the world as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.control.books import copies_wanted
+from broker.control.build_problem import World
+from broker.control.round import Round
+from broker.control.slices import first_tasks
+from broker.lifecycle import events as ev
+from broker.lifecycle.handlers import Rejected
+from broker.model import problem as pm
+from broker.model.fleet import ClusterView
+from broker.model.jobs import Attempt, Job
+from broker.model.plan import Assignment, Plan
+from federation.ids import AttemptUid, Cluster, attempt_uid
+from federation.jobs import JobSpec
+from federation.runs import Runs
+
+
+class Leading(Protocol):
+    """What the applier needs of the leader."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch attempts are placed under."""
+
+
+@dataclass(slots=True)
+class PlanApplier:
+    """Applies one plan in one round. `placed` and `fallen` tell what came of it."""
+
+    plan: Plan
+    problem: pm.Problem
+    world: World
+    cycle: str
+    placed: list[Attempt] = field(default_factory=list)
+    fallen: list[str] = field(default_factory=list)
+    done: Callable[[PlanApplier, Round], None] | None = None
+
+    def fold(self, round_: Round, leader: Leading) -> None:
+        """Place what the plan assigns, then say why the rest waits."""
+        pools = {pool.name: pool for pool in self.problem.pools}
+        for assignment in self.plan.assignments:
+            self._place(round_, leader.epoch, assignment, pools[assignment.pool])
+        for unplaced in self.plan.unplaced:
+            job = round_.draft.job(unplaced.job)
+            if job is None or job.live_attempts or copies_wanted(job, None) == 0:
+                continue
+            code, text = unplaced.refusal.code.value, unplaced.refusal.text
+            if job.reason_code != code:
+                round_.fold(job, ev.WaitExplained(code, text))
+
+    def applied(self, round_: Round) -> None:
+        """The round is durable."""
+        if self.done is not None:
+            self.done(self, round_)
+
+    def _place(
+        self, round_: Round, epoch: int, assignment: Assignment, pool: pm.Pool
+    ) -> None:
+        job = round_.draft.job(assignment.job)
+        admitted = round_.books.admitted(assignment.job)
+        if job is None or admitted is None:
+            self.fallen.append(f"{assignment.job} is gone")
+            return
+        limit = admitted.spec.array.limit if admitted.spec.array else None
+        width = min(assignment.count, copies_wanted(job, limit))
+        if width < 1:
+            self.fallen.append(f"{job.id} wants no more places")
+            return
+        attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width))
+        try:
+            round_.fold(job, ev.AttemptPlaced(attempt))
+        except Rejected as refused:
+            self.fallen.append(str(refused))
+        else:
+            self.placed.append(attempt)
+
+    def _attempt(
+        self,
+        job: Job,
+        spec: JobSpec,
+        pool: pm.Pool,
+        round_: Round,
+        epoch_width: tuple[int, int],
+    ) -> Attempt:
+        epoch, width = epoch_width
+        view = self.world.fleet.clusters[Cluster(pool.cluster)]
+        short = pool.name.split("/", 1)[1]
+        price = view.prices.get(short)
+        seq = round_.next_seq(pool.cluster)
+        tasks = first_tasks(job, width) if job.is_array else Runs()
+        resources = spec.resources
+        per_replica = resources.accelerator_count or max(1, -(-resources.cpus_milli // 1000))
+        return Attempt(
+            uid=AttemptUid(attempt_uid(job.id, job.attempts_made + 1)),
+            job=job.id,
+            tenant=job.tenant,
+            cluster=Cluster(pool.cluster),
+            region=view.identity.region,
+            pool=short,
+            epoch=epoch,
+            dispatch_seq=seq,
+            placed_seq=seq,
+            ticket=b"",
+            placed_ms=round_.now_ms,
+            tasks=tasks,
+            width=width if job.is_array else 0,
+            replicas=resources.replicas,
+            accelerators_per_replica=per_replica,
+            accelerator=pool.accelerator,
+            cpus_milli_per_replica=resources.cpus_milli,
+            memory_bytes_per_replica=resources.memory_bytes,
+            max_runtime_s=spec.max_runtime_s or 0,
+            stop_grace_s=spec.preempt_grace_s,
+            price_micro_usd_per_accelerator_hour=price.marginal_micro_usd if price else 0,
+            price_source=price.source if price else "",
+            price_as_of_ms=price.as_of_ms if price else 0,
+            expected_start_delay_ms=expected_start_delay_ms(view),
+            handshake_ms=view.handshake_ms,
+            cycle=self.cycle,
+        )
+
+
+def expected_start_delay_ms(view: ClusterView) -> int:
+    """Half a round trip over the kept session plus what the site learned of its own starts."""
+    return view.handshake_ms + (view.capacity.start_p50_ms if view.capacity else 0)
