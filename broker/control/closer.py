@@ -190,7 +190,7 @@ class Closer:
     async def _remove(self, job: Job) -> None:
         if job.phase is not JobPhase.ENDED:
             return
-        attempts = [Delete(keys.attempt(a.cluster, a.uid)) for a in job.attempts]
+        attempts: list[Op] = [Delete(keys.attempt(a.cluster, a.uid)) for a in job.attempts]
         record: list[Op] = [
             Delete(keys.spec(job.id)),
             Delete(keys.job(job.id)),

@@ -1,0 +1,122 @@
+"""Settings of a broker: read once from a YAML file and the environment, passed on in slices.
+
+`TRADEWIND_BROKER_<NAME>` overrides a key of the file (upper case, lists separated by commas).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PREFIX = "TRADEWIND_BROKER_"
+
+
+class SettingsError(ValueError):
+    """Settings that make no sense; the text names file, key, value and remedy."""
+
+
+class TypedRtt(BaseModel):
+    """A round trip between two regions that an operator typed in, used where none was measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    a: str
+    b: str
+    rtt_ms: Annotated[float, Field(gt=0, le=2000)]
+    source: str
+    as_of: str
+
+
+class BrokerSettings(BaseModel):
+    """One broker replica."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = "broker-1"
+    """Unique among the replicas of a federation."""
+    federation: str = "tradewind"
+    """Part of every certificate this federation issues."""
+    state_dir: Path = Path("/var/lib/tradewind")
+    """Keys, ledger, blobs and logs lie below it."""
+    etcd_endpoints: tuple[str, ...] = ("https://127.0.0.1:2379",)
+    etcd_ca_file: Path | None = None
+    """None = the federation's own CA, with the client certificate the keyring keeps."""
+    etcd_server_name: str = ""
+    api_listen: str = "127.0.0.1:8443"
+    session_listen: str = "127.0.0.1:8444"
+    server_names: tuple[str, ...] = ("localhost", "127.0.0.1")
+    """Names in the certificate of both listeners."""
+    api_url: str = ""
+    """How clients and agents reach the API; empty = https:// and `api_listen`."""
+    session_addresses: tuple[str, ...] = ()
+    """How agents reach the sessions of this replica; empty = `session_listen`."""
+    ledger_url: str = ""
+    """SQLAlchemy URL; empty = SQLite in the state directory."""
+    leader_ttl_s: Annotated[float, Field(gt=0.2, le=300)] = 6.0
+    decide_cpu_s: Annotated[float, Field(gt=0.01, le=600)] = 2.0
+    keep_ended_s: Annotated[float, Field(ge=1, le=7 * 86400)] = 600.0
+    heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)] = 5_000
+    typed_rtt: tuple[TypedRtt, ...] = ()
+
+    @property
+    def keys_dir(self) -> Path:
+        """Private keys, 0700."""
+        return self.state_dir / "keys"
+
+    @property
+    def public_api_url(self) -> str:
+        """Where the API is reached."""
+        return self.api_url or f"https://{self.api_listen}"
+
+    @property
+    def public_session_addresses(self) -> tuple[str, ...]:
+        """Where sessions are opened."""
+        return self.session_addresses or (self.session_listen,)
+
+    @property
+    def database_url(self) -> str:
+        """The ledger's database."""
+        return self.ledger_url or f"sqlite:///{self.state_dir / 'ledger.db'}"
+
+    def typed_rtt_ms(self) -> dict[tuple[str, str], float]:
+        """Typed round trips by region pair, in the order typed."""
+        return {(entry.a, entry.b): entry.rtt_ms for entry in self.typed_rtt}
+
+
+def read_settings(path: Path | None) -> BrokerSettings:
+    """Settings from a file (None = defaults) and the environment. Raises `SettingsError`."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SettingsError(f"{path}: {error}") from error
+        if loaded is not None and not isinstance(loaded, dict):
+            raise SettingsError(f"{path}: a mapping of settings is expected")
+        values = dict(loaded or {})
+    for name, text in os.environ.items():
+        if name.startswith(PREFIX):
+            key = name[len(PREFIX) :].lower()
+            field = BrokerSettings.model_fields.get(key)
+            many = field is not None and "tuple" in str(field.annotation)
+            values[key] = tuple(text.split(",")) if many else text
+    try:
+        return BrokerSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(
+            f"{path or 'environment'}: {where}: {first['msg']} (got {first['input']!r})"
+        ) from error
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` as its parts. Raises `SettingsError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise SettingsError(f"{text!r} is not host:port, such as 127.0.0.1:8443")
+    return host.strip("[]") or "127.0.0.1", int(port)
