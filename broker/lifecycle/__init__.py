@@ -1,1 +1,4 @@
-"""Pure: `step(job, event, now) -> Step`. Events, commands, the total table, invariants, reconcile."""
+"""Pure: `step(job, event, terms, now_ms) -> Step`. Events, the total table, invariants, reconcile.
+
+Read `table.py` first: it says what every event means in every phase.
+"""

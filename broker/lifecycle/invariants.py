@@ -13,20 +13,9 @@ class InvariantViolated(Exception):
 
 def violations(job: Job) -> list[str]:
     """Every contradiction in a job, as text; empty when sound."""
-    found: list[str] = []
-    live = job.live_attempts
-    if job.phase is JobPhase.ENDED:
-        if live:
-            found.append("ended with live attempts")
-        if job.outcome is None or not job.ended_ms:
-            found.append("ended without outcome or time")
-    else:
-        if job.outcome is not None:
-            found.append("has an outcome but has not ended")
-        if derive_phase(job).phase is not job.phase:
-            found.append(f"phase {job.phase} is not what its attempts say")
-    if not job.is_array and len(live) > 1:
-        found.append(f"{len(live)} live attempts of one gang")
+    found = _phase_violations(job)
+    if not job.is_array and len(job.live_attempts) > 1:
+        found.append(f"{len(job.live_attempts)} live attempts of one gang")
     if len({a.uid for a in job.attempts}) != len(job.attempts):
         found.append("two attempts share a uid")
     for attempt in job.attempts:
@@ -35,6 +24,19 @@ def violations(job: Job) -> list[str]:
         if job.is_array != bool(attempt.tasks or attempt.width):
             found.append(f"{attempt.uid}: a slice of no array, or an array without slice")
     return found + _task_violations(job)
+
+
+def _phase_violations(job: Job) -> list[str]:
+    if job.phase is not JobPhase.ENDED:
+        wrong = job.outcome is not None
+        found = ["has an outcome but has not ended"] if wrong else []
+        if derive_phase(job).phase is not job.phase:
+            found.append(f"phase {job.phase} is not what its attempts say")
+        return found
+    found = ["ended with live attempts"] if job.live_attempts else []
+    if job.outcome is None or not job.ended_ms:
+        found.append("ended without outcome or time")
+    return found
 
 
 def _task_violations(job: Job) -> list[str]:
