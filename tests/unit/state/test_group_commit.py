@@ -9,10 +9,11 @@ import pytest
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter, GuardFailed
 from federation.kv import Absent, Get, Put, Txn, ValueIs
+from federation.system import SystemClock
 
 
 def a_store() -> MemoryStore:
-    return MemoryStore(now=lambda: 0.0)
+    return MemoryStore(SystemClock())
 
 
 async def test_one_failed_compare_fails_only_its_item() -> None:
