@@ -98,9 +98,7 @@ class Keyring:
             kids = [k for k in (index["previous"], index["signing"], index["next"]) if k]
             # The previous key only has to verify, so its private half is gone.
             signers = {k: self._signer(k) for k in kids if k != index["previous"]}
-            macs = {
-                k: bytes.fromhex(self._read(f"mac-{k}.key").decode()) for k in index["macs"]
-            }
+            macs = {k: bytes.fromhex(self._read(f"mac-{k}.key").decode()) for k in index["macs"]}
             ca = self._credential("ca.pem")
             others = [self._read(n) for n in ("ca-next.pem", "ca-previous.pem") if self._has(n)]
             trusted = bundle(ca.certificate_pem, *(_split(o).certificate_pem for o in others))
@@ -185,6 +183,11 @@ class Keyring:
             return issue_server(self.ca, wanted, now_ms=now_ms)
 
         return self._kept("server.pem", issue, fits, now_ms)
+
+    @property
+    def server_file(self) -> Path:
+        """Where `server` keeps certificate and key, in one PEM file as HTTPS listeners read it."""
+        return self._directory / "server.pem"
 
     def etcd_client(self, *, now_ms: int) -> Credential:
         """How the broker is known to etcd; kept until due for renewal. Raises OSError."""
