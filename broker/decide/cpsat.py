@@ -6,7 +6,7 @@ expressions. The library is loaded on the first solve, not on import.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from broker.decide.model import Model
@@ -17,9 +17,9 @@ _SEED = 20_261
 
 
 def solve(
-    model: Model, objective: Mapping[int, int], hint: Sequence[int], effort: Effort
+    model: Model, objective: Mapping[int, int], hint: Mapping[int, int], effort: Effort
 ) -> Answer:
-    """Maximise `sum(objective[column] * column)`. `hint` gives values of the first columns.
+    """Maximise `sum(objective[column] * column)`. `hint` gives values by column.
 
     Deterministic for a given effort without wall limit. Never raises for a model: one that the
     solver cannot take is answered with `SolverStatus.FAILED`.
@@ -36,9 +36,10 @@ def solve(
     status = {
         library.CpSolverStatus.OPTIMAL: SolverStatus.OPTIMAL,
         library.CpSolverStatus.FEASIBLE: SolverStatus.FEASIBLE,
+        library.CpSolverStatus.INFEASIBLE: SolverStatus.INFEASIBLE,
         library.CpSolverStatus.UNKNOWN: SolverStatus.UNKNOWN,
     }.get(response.status, SolverStatus.FAILED)
-    if status is SolverStatus.FAILED:
+    if status in (SolverStatus.INFEASIBLE, SolverStatus.FAILED):
         return Answer(status, note=f"the solver called the model {response.status.name}")
     bound = -int(response.inner_objective_lower_bound)
     return Answer(
@@ -49,7 +50,9 @@ def solve(
     )
 
 
-def _proto(library: Any, model: Model, objective: Mapping[int, int], hint: Sequence[int]) -> Any:
+def _proto(
+    library: Any, model: Model, objective: Mapping[int, int], hint: Mapping[int, int]
+) -> Any:
     proto = library.CpModelProto()
     add_variable = proto.variables.add
     for upper in model.upper:
@@ -63,8 +66,8 @@ def _proto(library: Any, model: Model, objective: Mapping[int, int], hint: Seque
     used = [(column, coefficient) for column, coefficient in objective.items() if coefficient]
     proto.objective.vars.extend([column for column, _ in used])
     proto.objective.coeffs.extend([-coefficient for _, coefficient in used])
-    proto.solution_hint.vars.extend(list(range(len(hint))))
-    proto.solution_hint.values.extend(list(hint))
+    proto.solution_hint.vars.extend(list(hint))
+    proto.solution_hint.values.extend(list(hint.values()))
     return proto
 
 
@@ -75,9 +78,10 @@ def _run(library: Any, proto: Any, effort: Effort) -> Any:
     parameters.max_deterministic_time = effort.deterministic
     if effort.wall_s is not None:
         parameters.max_time_in_seconds = effort.wall_s
-    # A light presolve: probing and symmetry cost more than they save on these models.
+    # A light presolve: the rest costs more than it saves on these models.
     parameters.cp_model_probing_level = 0
     parameters.symmetry_level = 0
+    parameters.find_big_linear_overlap = False
     wrapper = library.SolveWrapper()
     wrapper.set_parameters(parameters)
     return wrapper.solve(proto)

@@ -11,14 +11,18 @@ from broker.decide.case import Case, Counts
 from broker.decide.finish import Candidate, demands, make_candidate
 from broker.decide.greedy import Floor
 from broker.decide.model import Model, Row, build_model, build_pack_model
+from broker.decide.options import Floats
 from broker.decide.packing import Packing, from_counts
 from broker.decide.shapes import Shape
 from broker.decide.solver import Answer, Effort, Solve, SolverStatus
 from broker.decide.whole_numbers import money_unit
 from broker.model.problem import Mode
 
-_TIER_SHARE = 0.5
-"""Part of the remaining effort that one tier may take; the last stage takes what is left."""
+_GUIDE_FROM = 1_500
+"""Options from which on a start for all tiers at once is looked for first."""
+_GUIDE_FACTOR = 4.0
+_GUIDE_SHARE = 2
+"""One part in this many of the effort goes to that start."""
 _PACK_EFFORT = 0.5
 """Deterministic time for packing one pool exactly."""
 
@@ -54,14 +58,27 @@ class Improver:
     def run(self) -> Improved:
         """Spend the effort."""
         tiers = self._tiers()
+        stages = len(tiers) + (1 if self.model.exact else 2)
+        if len(tiers) > 1 and len(self.case.options) > _GUIDE_FROM:
+            self._guide(tiers, self._share(_GUIDE_SHARE))
         for level, options in tiers.items():
-            self._tier(level, options)
-        bound = self._money(self.model)
+            self._tier(level, options, self._share(stages))
+            stages -= 1
+        bound = self._money(self.model, self._share(stages))
         if not self.model.exact:
             bound = self._loose_bound(tiers)
-        notes = tuple(dict.fromkeys(self.notes))
-        found = Improved(self.best, bound, self.error_usd, self.tiers_proved, self.solved, notes)
-        return found
+        return Improved(
+            best=self.best,
+            bound_usd=bound,
+            error_usd=self.error_usd,
+            tiers_proved=self.tiers_proved,
+            solved=self.solved,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _share(self, stages: int) -> Effort:
+        """What one of the stages left may spend; what it does not need is for the others."""
+        return replace(self.effort, deterministic=self.effort.deterministic / stages)
 
     # Stages -----------------------------------------------------------------------------------
 
@@ -74,26 +91,40 @@ class Improver:
             tiers.setdefault(priority, []).extend(range(first[k], first[k + 1]))
         return {level: tiers[level] for level in sorted(tiers, reverse=True)}
 
-    def _tier(self, level: int, options: Sequence[int]) -> None:
+    def _guide(self, tiers: Mapping[int, Sequence[int]], effort: Effort) -> None:
+        """Look for a good start for all tiers and the cost at once: each tier is worth several
+        times the next lower one, and the lowest several times its cost. Proves nothing."""
+        case = self.case
+        gangs = np.array(case.gang, dtype=np.float64)[case.options.class_index]
+        worth = _GUIDE_FACTOR * float(np.max(case.options.cost_usd / gangs, initial=0.0)) + 1e-6
+        reward = np.zeros(len(case.options))
+        for options in reversed(list(tiers.values())):
+            reward[list(options)] = worth
+            worth *= _GUIDE_FACTOR
+        unit, objective, _ = self._money_objective(self.model, reward * gangs)
+        answer = self._ask(self.model, objective, {}, effort)
+        self._consider(self.model, answer, refill=True)
+
+    def _tier(self, level: int, options: Sequence[int], effort: Effort) -> None:
         """Raise the placed accelerators of one tier as far as possible, then hold them."""
         target = self._gangs(options)
         reached = self._reached(options)
         if reached < self._most(level):
             model = self._without_lower(level)
-            share = replace(self.effort, deterministic=self.effort.deterministic * _TIER_SHARE)
-            answer = self._ask(model, target, share)
-            proved = answer.status is SolverStatus.OPTIMAL and model.exact
+            answer = self._ask(model, target, self._hint(model), effort)
             self._consider(model, answer, refill=True)
             reached = self._reached(options)
             bound = answer.bound if model.exact else None
-            self.tiers_proved &= proved or (bound is not None and reached >= bound)
-        self.model.rows.append(Row(list(target), [-gang for gang in target.values()], -reached))
+            self.tiers_proved &= bound is not None and reached >= bound
+        self.model.rows.append(_at_least(target, reached))
 
-    def _money(self, model: Model) -> float | None:
+    def _money(self, model: Model, effort: Effort) -> float | None:
         """The most USD, given what the tiers hold; returns an upper bound on it."""
         unit, objective, error_usd = self._money_objective(model)
-        answer = self._ask(model, objective, self.effort)
         scalar = self.case.problem.objective.mode is Mode.SCALAR
+        # A greedy hint keeps the search near the floor; only held tiers are hard to meet without.
+        hint = {} if scalar else self._hint(model)
+        answer = self._ask(model, objective, hint, effort)
         self._consider(model, answer, refill=scalar and answer.status is SolverStatus.FEASIBLE)
         return self._bound_usd(answer, unit, error_usd)
 
@@ -101,11 +132,9 @@ class Improver:
         """A bound from rows that are looser than the problem."""
         model = build_model(self.case, relaxed=True)
         for options in tiers.values():
-            target = self._gangs(options)
-            reached = self._reached(options)
-            model.rows.append(Row(list(target), [-g for g in target.values()], -reached))
+            model.rows.append(_at_least(self._gangs(options), self._reached(options)))
         unit, objective, error_usd = self._money_objective(model)
-        answer = self._ask(model, objective, self.effort)
+        answer = self._ask(model, objective, self._hint(model), self.effort)
         return self._bound_usd(answer, unit, error_usd)
 
     def _bound_usd(self, answer: Answer, unit: float, error_usd: float) -> float | None:
@@ -116,12 +145,23 @@ class Improver:
 
     # Parts ------------------------------------------------------------------------------------
 
-    def _ask(self, model: Model, objective: Mapping[int, int], effort: Effort) -> Answer:
-        hint = [int(n) for n in np.minimum(self.best.counts, model.upper[: len(self.best.counts)])]
+    def _hint(self, model: Model) -> dict[int, int]:
+        """The incumbent by column, as far as the model has it."""
+        counts = self.best.counts
+        hint = dict(enumerate(np.minimum(counts, model.upper[: len(counts)]).tolist()))
+        for pool, column in model.opened.items():
+            packing = self.best.packings.get(pool)
+            hint[column] = 0 if packing is None else packing.whole_nodes
+        return hint
+
+    def _ask(
+        self, model: Model, objective: Mapping[int, int], hint: Mapping[int, int], effort: Effort
+    ) -> Answer:
         answer = self.solve(model, objective, hint, effort)
         left = max(0.0, self.effort.deterministic - answer.effort)
         self.effort = replace(self.effort, deterministic=left)
-        if answer.note:
+        # Rows stricter than the problem may not be able to hold what the floor has placed.
+        if answer.note and (model.exact or answer.status is not SolverStatus.INFEASIBLE):
             self.notes.append(answer.note)
         self.solved |= answer.status in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE)
         return answer
@@ -169,10 +209,14 @@ class Improver:
                 total += case.gang[k] * min(item.count, sum(most.tolist()))
         return total
 
-    def _money_objective(self, model: Model) -> tuple[float, dict[int, int], float]:
-        """USD per whole number, the coefficients, and how far rounding can be off in USD."""
+    def _money_objective(
+        self, model: Model, reward_usd: Floats | None = None
+    ) -> tuple[float, dict[int, int], float]:
+        """USD per whole number, the coefficients, and how far rounding can be off in USD.
+        `reward_usd` per option is added to what a copy is worth anyway."""
         case = self.case
-        gains = (case.reward_usd[case.options.class_index] - case.options.cost_usd).tolist()
+        net = case.reward_usd[case.options.class_index] - case.options.cost_usd
+        gains = (net if reward_usd is None else net + reward_usd).tolist()
         node_usd = case.problem.objective.fragmentation_usd_per_node
         upper = model.upper
         largest = sum(abs(gain) * upper[option] for option, gain in enumerate(gains))
@@ -185,6 +229,10 @@ class Improver:
         whole = sum(upper[column] for column in model.whole)
         error = unit / 2 * (copies + (whole if abs(node * unit - node_usd) > 1e-12 else 0))
         return unit, objective, error
+
+
+def _at_least(target: Mapping[int, int], reached: int) -> Row:
+    return Row(list(target), [-gang for gang in target.values()], -reached)
 
 
 def _packings(
@@ -230,7 +278,7 @@ def pack_exactly(shape: Shape, demand: Sequence[int], solve: Solve) -> Packing |
     if model is None:
         return None
     objective = dict.fromkeys(model.whole, -1)
-    answer = solve(model, objective, (), Effort(_PACK_EFFORT))
+    answer = solve(model, objective, {}, Effort(_PACK_EFFORT))
     if answer.status is not SolverStatus.OPTIMAL:
         return None
     chosen = [(g, r, answer.values[c]) for c, g, r in model.patterns.get(0, []) if answer.values[c]]

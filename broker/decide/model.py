@@ -30,7 +30,8 @@ class Row:
 class Model:
     """`upper` per column. The sum of the columns `whole` is the whole nodes given to smaller
     replicas. For pools not counted by levels, by pool index: `patterns` has (column counting nodes,
-    group, replicas per kind on each), `nodes` has (group, columns counting replicas per kind).
+    group, replicas per kind on each), `nodes` has (group, columns counting replicas per kind). For
+    those counted by levels `opened` is the column of whole nodes given to smaller replicas.
     `exact` when the rows are those of the problem itself, neither stricter nor looser."""
 
     upper: list[int] = field(default_factory=list)
@@ -38,6 +39,7 @@ class Model:
     whole: list[int] = field(default_factory=list)
     patterns: dict[int, list[tuple[int, int, tuple[int, ...]]]] = field(default_factory=dict)
     nodes: dict[int, list[tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
+    opened: dict[int, int] = field(default_factory=dict)
     exact: bool = True
 
     def column(self, upper: int) -> int:
@@ -85,15 +87,15 @@ def _node_rows(
         due = [0] * len(shape.kinds)
         _single_node_rows(model, shape, pool, _asked(case, shape, options), due)
     elif shape.counting is Counting.LEVELS:
-        _level_rows(model, case, shape, options, shape.block)
+        _level_rows(model, case, pool, options, shape.block)
     elif relaxed:
-        _level_rows(model, case, shape, options, [kind[0] for kind in shape.kinds])
+        _level_rows(model, case, pool, options, [kind[0] for kind in shape.kinds])
     else:
         model.exact = False
         for option in options:
             if shape.block[case.kind[option]] > shape.node_size:
                 model.upper[option] = 0
-        _level_rows(model, case, shape, options, shape.block)
+        _level_rows(model, case, pool, options, shape.block)
 
 
 def build_pack_model(shape: Shape, demand: Sequence[int]) -> Model | None:
@@ -119,8 +121,11 @@ def _asked(case: Case, shape: Shape, options: list[int]) -> Asked:
 
 
 def _level_rows(
-    model: Model, case: Case, shape: Shape, options: list[int], block: Sequence[int]
+    model: Model, case: Case, pool: int, options: list[int], block: Sequence[int]
 ) -> None:
+    shape = case.shapes[pool]
+    if shape is None:
+        return
     full, whole = shape.node_size, shape.whole
     large: list[tuple[int, int]] = []
     small: list[tuple[int, int, int]] = []
@@ -135,6 +140,7 @@ def _level_rows(
     opened = model.column(whole) if small and whole and (large or charged) else None
     if opened is not None:
         model.whole.append(opened)
+        model.opened[pool] = opened
     model.at_most(large + ([] if opened is None else [(opened, 1)]), whole)
     for level in sorted({size for _, _, size in small}):
         terms = [(option, n * (size // level)) for option, n, size in small]

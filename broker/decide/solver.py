@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ class SolverStatus(StrEnum):
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
     UNKNOWN = "unknown"
     FAILED = "failed"
 
@@ -39,5 +40,5 @@ class Answer:
     note: str = ""
 
 
-Solve = Callable[[Model, Mapping[int, int], Sequence[int], Effort], Answer]
-"""(model, objective to maximise by column, hint for the first columns, effort) -> answer."""
+Solve = Callable[[Model, Mapping[int, int], Mapping[int, int], Effort], Answer]
+"""(model, objective to maximise by column, hint by column, effort) -> answer."""
