@@ -7,7 +7,7 @@ never behind. Changes are folded into a `Draft` and installed once they are dura
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Terms
@@ -45,8 +45,8 @@ def terms_of(spec: JobSpec) -> Terms:
 class Books:
     """Jobs, specs and counters of one leadership."""
 
-    def __init__(self, mac_keys: Mapping[str, bytes]) -> None:
-        self._mac_keys = mac_keys
+    def __init__(self, mac_key_of: Callable[[str], bytes | None]) -> None:
+        self._mac_key_of = mac_key_of
         self._jobs: dict[JobId, Job] = {}
         self._admitted: dict[JobId, Admitted] = {}
         self._distrusted: dict[JobId, str] = {}
@@ -77,7 +77,7 @@ class Books:
             return self._distrust(job, "its spec is missing")
         record = pb.SpecRecord.FromString(spec_record)
         digest = spec_digest(record.spec)
-        key = self._mac_keys.get(record.kid)
+        key = self._mac_key_of(record.kid)
         if (
             key is None
             or record.tenant != job.tenant

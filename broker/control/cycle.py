@@ -77,12 +77,8 @@ class Cycles:
         self._decider = decider
         self._clock = clock
         self._sources = sources
-        self._dirty = asyncio.Event()
+        self._dirty = sources.bell
         self._count = 0
-
-    def wake(self) -> None:
-        """Something changed that may let a job start."""
-        self._dirty.set()
 
     async def run(self) -> None:
         """Cycle for ever."""
@@ -140,11 +136,13 @@ class Cycles:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a cycle finds what it needs, and where it leaves its record."""
+    """Where a cycle finds what it needs, and where it leaves its record. `bell` rings when
+    something changed that may let a job start."""
 
     fleet: Callable[[], Fleet]
     typed_rtt_ms: dict[tuple[str, str], float]
     record: Callable[[CycleRecord], None]
+    bell: asyncio.Event
 
 
 def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:

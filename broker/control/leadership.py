@@ -55,6 +55,7 @@ class Leadership:
         self._beat = 0
         self._confirmed_sent_s = float("-inf")
         self.epoch = 0
+        self.since_revision = 0
 
     @property
     def guard(self) -> tuple[Compare, ...]:
@@ -116,6 +117,7 @@ class Leadership:
         if not result.succeeded:
             return False
         self.epoch = epoch + 1
+        self.since_revision = result.revision
         self._confirmed_sent_s = sent_s
         return True
 

@@ -1,0 +1,218 @@
+"""Terms of office: win the leadership, lead until it is lost, stand again.
+
+Holds what one replica knows while it leads (books, cycles, closer) and answers what the session
+listener asks of it. A replica that does not lead sends agents to the one that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.act.gateway import Gateway
+from broker.control.books import Books
+from broker.control.closer import Closer, CloserPorts
+from broker.control.cycle import CycleRecord, Cycles, Decider, Sources
+from broker.control.leader import Effects, Leader, LeaderContext
+from broker.control.leadership import Candidate, Leadership, LeadershipLost
+from broker.control.sites import Sites
+from broker.feedback.ports import Ledger, LogStore
+from broker.model.fleet import ClusterState
+from broker.sense.fleet import identity_from
+from broker.state import keys
+from broker.state.group_commit import GroupCommitter
+from broker.state.keyring import Keyring
+from broker.state.projection import Projection
+from broker.state.store import Store
+from federation.environment import Clock
+from federation.handshake.frames import TicketKey
+from federation.handshake.values import KnownCluster, Offer
+from federation.kv import StoreError
+from federation.wire import records as pb
+
+log = logging.getLogger("tradewind.office")
+RESTART_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfficePorts:
+    """What a term of office works with."""
+
+    store: Store
+    projection: Projection
+    keyring: Keyring
+    ledger: Ledger
+    logs: LogStore
+    decider: Decider
+    clock: Clock
+    candidate: Candidate
+    sites: Sites
+    api_url: str
+    ttl_s: float = 6.0
+    heartbeat_ms: int = 5_000
+    keep_ended_s: float = 600.0
+    typed_rtt_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One leadership and everything that lives as long as it."""
+
+    leadership: Leadership
+    books: Books
+    leader: Leader
+    cycles: Cycles
+    closer: Closer
+    committer: GroupCommitter
+
+
+class Office:
+    """The leadership of one replica over time."""
+
+    def __init__(self, ports: OfficePorts, gateway: Callable[[], Gateway]) -> None:
+        self._ports = ports
+        self._gateway = gateway
+        self._last_epoch = 0
+        self.term: Term | None = None
+        self.last_cycle: CycleRecord | None = None
+        self.on_cycle: Callable[[CycleRecord, Closer], None] = lambda record, closer: None
+        self.alarms: list[tuple[int, str]] = []
+
+    async def run(self) -> None:
+        """Stand for ever."""
+        await self._ports.projection.ready.wait()
+        while True:
+            try:
+                await self._one_term()
+            except* LeadershipLost as lost:
+                log.warning("leadership lost: %s", lost.exceptions[0])
+            except* StoreError as failed:
+                log.warning("etcd: %s", failed.exceptions[0])
+                await asyncio.sleep(RESTART_S)
+            except* Exception:  # noqa: BLE001  a bug must not end the replica; a new term adopts
+                log.exception("a term of office failed; standing again")
+                await asyncio.sleep(RESTART_S)
+            finally:
+                self.term = None
+                self._ports.sites.forget_sessions()
+                await self._gateway().end_sessions()
+
+    async def _one_term(self) -> None:
+        ports = self._ports
+        leadership = Leadership(ports.store, ports.clock, ports.candidate, ports.ttl_s)
+        await leadership.win()
+        self._last_epoch = leadership.epoch
+        log.info("leading under epoch %d", leadership.epoch)
+        await self._caught_up(leadership)
+        term = self._open_term(leadership)
+        term.books.load(ports.projection)
+        self.term = term
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(term.leader.run(), name="leader")
+                tasks.create_task(term.cycles.run(), name="cycles")
+                tasks.create_task(term.closer.run(), name="closer")
+        except* asyncio.CancelledError:
+            await leadership.resign()
+            raise
+
+    async def _caught_up(self, leadership: Leadership) -> None:
+        """Wait until this replica sees everything that was committed before its election."""
+        while self._ports.projection.revision < leadership.since_revision:
+            leadership.require()
+            await asyncio.sleep(0.01)
+
+    def _open_term(self, leadership: Leadership) -> Term:
+        ports, gateway = self._ports, self._gateway()
+        books = Books(ports.keyring.mac_key_of)
+        committer = GroupCommitter(ports.store, guard=lambda: leadership.guard)
+        closer = Closer(
+            CloserPorts(
+                books,
+                ports.projection,
+                committer,
+                gateway,
+                ports.ledger,
+                ports.logs,
+                ports.clock,
+                ports.keep_ended_s,
+            )
+        )
+        bell = asyncio.Event()
+        effects = Effects(
+            audit=closer.audit,
+            close_attempt=closer.close_attempt,
+            close_job=closer.close_job,
+            wake_planner=bell.set,
+            alarm=self.alarm,
+        )
+        context = LeaderContext(
+            ports.clock, ports.keyring.signer, effects, ports.sites.arrived
+        )
+        leader = Leader(leadership, books, ports.projection, committer, gateway, context)
+
+        def record(cycle: CycleRecord) -> None:
+            self.last_cycle = cycle
+            self.on_cycle(cycle, closer)
+
+        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell)
+        cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
+        return Term(leadership, books, leader, cycles, closer, committer)
+
+    def alarm(self, text: str) -> None:
+        """Something an operator should know; shown in status."""
+        log.warning("alarm: %s", text)
+        self.alarms.append((self._ports.clock.now_ms(), text))
+        del self.alarms[:-100]
+
+    # What the session listener asks ---------------------------------------------------------------
+
+    def known(self, cluster: str) -> KnownCluster | None:
+        """What the books say of a cluster; None: no such one."""
+        raw = self._ports.projection.value(keys.cluster(cluster))
+        if raw is None:
+            return None
+        identity = identity_from(pb.ClusterRecord.FromString(raw))
+        removed = identity.state is ClusterState.REMOVED
+        seqs = self.term.books.event_seqs if self.term else {}
+        return KnownCluster(
+            state="removed" if removed else identity.state.value,
+            journal=identity.journal,
+            event_seq=seqs.get(cluster, 0),
+            revoked_serials=frozenset(identity.revoked_serials),
+            joined_ms=identity.joined_ms,
+        )
+
+    def leading(self) -> bool:
+        """Whether this replica leads now."""
+        return self.term is not None and self.term.leadership.valid()
+
+    def epoch(self) -> int:
+        """The epoch of this leadership, or the last one known."""
+        return self.term.leadership.epoch if self.term else max(self._last_epoch, 1)
+
+    def offer(self) -> Offer:
+        """What every Welcome says."""
+        leader = self.leader_record()
+        addresses = tuple(leader.session_addresses) if leader else ()
+        own = self._ports.candidate.session_addresses
+        return Offer(
+            addresses=tuple(dict.fromkeys((*own, *addresses))),
+            ticket_keys=tuple(
+                TicketKey(kid, key) for kid, key in self._ports.keyring.ticket_keys.items()
+            ),
+            api_url=self._ports.api_url,
+            heartbeat_ms=self._ports.heartbeat_ms,
+        )
+
+    def leader_address(self) -> str:
+        """Session address of the replica that leads; empty where unknown."""
+        leader = self.leader_record()
+        return leader.session_addresses[0] if leader and leader.session_addresses else ""
+
+    def leader_record(self) -> pb.LeaderRecord | None:
+        """Who leads, as etcd last said."""
+        raw = self._ports.projection.value(keys.LEADER)
+        return pb.LeaderRecord.FromString(raw) if raw else None
