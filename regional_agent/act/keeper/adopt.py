@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from regional_agent.act.keeper import processes
-from regional_agent.act.keeper.attempt import LiveTask
+from regional_agent.act.keeper.attempt import LOST, LiveTask
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.held import Held, pick_up
 from regional_agent.act.keeper.layout import attempts_dir
+from regional_agent.act.keeper.records import Record
 from regional_agent.act.keeper.runner import UNSEEN, MemberKey, Runner
 
 NEVER_RAN = "the keeper died while it was starting it, so it may not have run at all"
@@ -33,6 +34,10 @@ class Adopter:
             if held is None:
                 continue
             self._runner.hold(held)
+            if held.damaged:
+                # Nobody can tell any more what of it runs, and nothing may run unseen.
+                self._runner.kill_marked(name, None)
+                continue
             for live in list(held.attempt.live.values()):
                 watched |= self._adopt_task(held, live)
             self._runner.settle(held)
@@ -40,25 +45,23 @@ class Adopter:
 
     def _adopt_task(self, held: Held, live: LiveTask) -> dict[int, int]:
         found: dict[int, int] = {}
-        gone = 0
-        if held.attempt.outcome is not None:
-            # The records were damaged: what still runs of it must not run unseen.
-            self._runner.kill_marked(MemberKey(held.uid, live.task, 0))
-            return found
+        gone: list[int] = []
         for rank, member in live.members.items():
             if member.ended is not None:
                 continue
             fd = self._open(member.pid, member.ticks) if live.boot == self._boot else None
             if fd is None:
-                gone += 1
+                gone.append(rank)
             else:
                 found[member.pid] = fd
                 self._runner.members[member.pid] = MemberKey(held.uid, live.task, rank)
         missing = held.attempt.order.replicas - len(live.members)
         if not found:
-            self._runner.kill_marked(MemberKey(held.uid, live.task, 0))
+            self._runner.kill_marked(held.uid, live.task)
             self._runner.lose(held, live, UNSEEN if live.members else NEVER_RAN)
         elif live.cause is not None or gone or missing:
+            for rank in gone:
+                self._runner.record(held, _unseen_exit(live.task, rank))
             self._stop(held, live)
         else:
             age_s = max(self._age_s(member.ticks) for member in live.members.values())
@@ -68,7 +71,7 @@ class Adopter:
     def _stop(self, held: Held, live: LiveTask) -> None:
         grace_s = held.attempt.cancel_grace_s
         if live.cause is None:
-            self._runner.give_up(held, live, ("lost", 0), grace_s)
+            self._runner.give_up(held, live, (LOST, 0), grace_s)
         else:
             self._runner.effect(partial(self._runner.stop, held, live, grace_s))
 
@@ -86,3 +89,7 @@ class Adopter:
             return fd
         os.close(fd)
         return None
+
+
+def _unseen_exit(task: int, rank: int) -> Record:
+    return {"k": "exit", "t": task, "r": rank, "kind": LOST, "code": 0, "cpu": 0, "rss": 0}

@@ -189,6 +189,16 @@ class Attempt:
         if record.get("text"):
             self.detail = str(record["text"])
 
+    def _damaged(self, _: Record) -> None:
+        """What is not known to have ended may have run, whatever else the records say."""
+        known = Runs()
+        for tasks in self.done.values():
+            known = known.union(tasks.runs)
+        lost = self.done.get((LOST, 0), TaskSet()).runs
+        self.done[LOST, 0] = TaskSet(lost.union(self.wanted.difference(known)))
+        self.unstarted = Runs()
+        self.live = {}
+
     def _end(self, record: Record) -> None:
         self.outcome = (str(record["kind"]), int(record["code"]))
         self.ended_ms = int(record["at"])
@@ -261,6 +271,7 @@ _APPLY = {
     "cause": Attempt._cause,
     "exit": Attempt._exit,
     "task": Attempt._task,
+    "damaged": Attempt._damaged,
     "end": Attempt._end,
     "snapshot": Attempt._snapshot,
 }

@@ -77,6 +77,7 @@ class KeeperConnection:
             await self._writer.drain()
             return await answer
         except (OSError, BadFrame) as error:
+            self._closed = True
             raise KeeperGone(str(error)) from error
         finally:
             self._waiting.pop(number, None)

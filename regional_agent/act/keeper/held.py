@@ -27,6 +27,7 @@ class Held:
         self.place = place
         self._file = file
         self._compact_at_bytes = COMPACT_BYTES
+        self.damaged = False
 
     @property
     def uid(self) -> str:
@@ -84,6 +85,8 @@ def pick_up(state: Path, uid: str, now_ms: int) -> Held | None:
     records, good_bytes, damaged = read(place.journal)
     held = Held(replay(order, records), place, RecordFile(place.journal, good_bytes))
     if damaged and held.attempt.outcome is None:
+        held.damaged = True
         text = "the keeper's records of it are damaged"
+        held.record({"k": "damaged"})
         held.record({"k": "end", "at": now_ms, "kind": LOST, "code": 0, "text": text})
     return held

@@ -314,7 +314,7 @@ class Runner:
         live = self.attempts[key.uid].attempt.live[key.task]
         self._drains[pid] = Drain(key, (LOST, 0), 0, 0)
         if live.cause is None:
-            self.kill_marked(key)
+            self.kill_marked(key.uid, key.task)
             self._drained(pid)
         elif processes.group_is_empty(pid):
             self._drained(pid)
@@ -370,11 +370,13 @@ class Runner:
             if pid not in self.members and self.is_stray(pid):
                 processes.kill(pid)
 
-    def kill_marked(self, key: MemberKey) -> None:
-        """End whatever on this machine was started by a task, found by its environment."""
-        home = os.fsencode(self.attempts[key.uid].place.work)
-        task = b"" if self.attempts[key.uid].attempt.order.tasks is None else b"%d" % key.task
-        marks = {b"TRADEWIND_ATTEMPT": key.uid.encode(), b"TRADEWIND_TASK": task, b"HOME": home}
+    def kill_marked(self, uid: str, task: int | None) -> None:
+        """End whatever on this machine a task (None: any) started, found by its environment."""
+        held = self.attempts[uid]
+        marks = {b"TRADEWIND_ATTEMPT": uid.encode(), b"HOME": os.fsencode(held.place.work)}
+        if task is not None:
+            label = held.attempt.order.task_label(task)
+            marks[b"TRADEWIND_TASK"] = b"" if label is None else b"%d" % label
         for use in processes.sessions().values():
             for pid in use.pids:
                 env = processes.environment_of(pid)

@@ -102,7 +102,9 @@ async def test_submitting_twice_runs_once(site: Site) -> None:
 
 
 async def test_log_is_read_by_offset_while_it_grows(site: Site) -> None:
-    await site.scheduler.submit(order(run="echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
+    await site.scheduler.submit(
+        order(run="echo one; while [ ! -e go ]; do sleep 0.02; done; echo two")
+    )
     logs = site.state / "attempts/job-1/logs/stdout"
     await wait_for_file(logs)
     first = await site.scheduler.read_log("job-1", "stdout", 0, 100)
@@ -124,7 +126,9 @@ async def test_a_name_that_is_no_stream_is_refused(site: Site) -> None:
 
 async def test_endless_output_is_cut_and_says_so(site: Site) -> None:
     code = (
-        "import sys\nfor n in range(90 * 64):\n sys.stdout.write(('%09d' % n + 'y' * 1014 + '\\n') * 16)"
+        "import sys\n"
+        "for n in range(90 * 64):\n"
+        " sys.stdout.write(('%09d' % n + 'y' * 1014 + '\\n') * 16)"
     )
     await site.run(order(argv=(PYTHON, "-c", code)), timeout_s=60)
     start = await site.scheduler.read_log("job-1", "stdout", 0, 9)
@@ -162,8 +166,12 @@ async def test_what_ignores_the_signal_is_killed_with_all_it_started(site: Site)
 
 async def test_a_child_may_save_after_its_shell_has_died(site: Site) -> None:
     """A plain shell dies of SIGTERM at once; the program it runs still has the grace."""
-    save = "import os, signal, time\ndef save(*_):\n time.sleep(0.7); open('saved', 'w').write('x'); os._exit(0)\n"
-    save += "signal.signal(signal.SIGTERM, save); open('up', 'w').write('x'); time.sleep(60)"
+    save = (
+        "import os, signal, time\n"
+        "def save(*_):\n"
+        " time.sleep(0.7); open('saved', 'w').write('x'); os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, save); open('up', 'w').write('x'); time.sleep(60)"
+    )
     (site.work("job-1")).mkdir(parents=True)
     (site.work("job-1") / "save.py").write_text(save)
     await site.scheduler.submit(order(run=f"{PYTHON} save.py; echo never"))
@@ -213,7 +221,9 @@ async def test_a_stopped_program_is_woken_for_its_end(site: Site) -> None:
 
 
 async def test_memory_over_the_limit_ends_the_program(site: Site) -> None:
-    code = "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(60)"
+    code = (
+        "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(60)"
+    )
     state = await site.run(order(argv=(PYTHON, "-c", code), memory_bytes=100 * 2**20))
     assert state.outcome == Outcome(OutcomeKind.OUT_OF_MEMORY)
     assert state.usage.max_rss_bytes > 100 * 2**20
@@ -237,7 +247,9 @@ async def test_no_zombies_are_left(site: Site) -> None:
 
 
 async def test_usage_of_a_running_program(site: Site) -> None:
-    await site.scheduler.submit(order(argv=(PYTHON, "-c", "print('up', flush=True)\nwhile True: pass")))
+    await site.scheduler.submit(
+        order(argv=(PYTHON, "-c", "print('up', flush=True)\nwhile True: pass"))
+    )
     await wait_for_file(site.state / "attempts/job-1/logs/stdout")
     await asyncio.sleep(0.5)
     sample = (await site.scheduler.usage(["job-1", "other-1"]))["job-1"]
