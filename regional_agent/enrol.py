@@ -153,7 +153,7 @@ async def _pinned_ca(door: Door, wanted: str) -> bytes:
     """The CA with this hash; of a bundle only that one, whatever else it was sent along with."""
     raw = await _ask("GET", door, "/v1/ca", None, unverified_context())
     try:
-        found = ca_hashes(_ca_text(raw))
+        found = ca_hashes(str(_object(raw).get("ca_pem", "")).encode("utf-8", "replace"))
     except CertificateError as problem:
         raise EnrolError(
             "bad_answer", f"{door.url} answers with no CA: {problem}", retry=False
@@ -166,14 +166,6 @@ async def _pinned_ca(door: Door, wanted: str) -> bytes:
             retry=False,
         )
     return found[wanted]
-
-
-def _ca_text(raw: bytes) -> bytes:
-    """PEM from the answer: as it is, or in the field `ca` of an object."""
-    if not raw.lstrip().startswith(b"{"):
-        return raw
-    said = _object(raw)
-    return str(said.get("ca", "")).encode("utf-8", "replace")
 
 
 async def _post(
@@ -250,7 +242,7 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 def _issued(said: Mapping[str, Any], door: Door) -> Issued:
     """The answer to a request for a certificate; `door` where the broker names no API."""
-    texts = [said.get(k) for k in ("certificate", "ca", "cluster", "region")]
+    texts = [said.get(k) for k in ("certificate_pem", "ca_pem", "cluster", "region")]
     addresses = said.get("session_addresses")
     if not all(isinstance(t, str) and t for t in texts) or not isinstance(addresses, list):
         raise EnrolError("bad_answer", "the broker's answer lacks a certificate", retry=False)

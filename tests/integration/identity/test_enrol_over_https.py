@@ -77,7 +77,7 @@ class Site:
 
     async def _ca(self, request):
         self.asked.append("ca")
-        return web.json_response({"ca": self.shown_ca.decode()})
+        return web.json_response({"ca_pem": self.shown_ca.decode()})
 
     async def _enrol(self, request):
         self.asked.append("enrol")
@@ -109,8 +109,8 @@ class Site:
             )
         return web.json_response(
             {
-                "certificate": answer.certificate_pem.decode(),
-                "ca": answer.ca_pem.decode(),
+                "certificate_pem": answer.certificate_pem.decode(),
+                "ca_pem": answer.ca_pem.decode(),
                 "cluster": answer.cluster,
                 "region": answer.region,
                 "session_addresses": answer.session_addresses,
@@ -247,7 +247,7 @@ async def test_a_hash_that_is_none_is_told_before_anything_is_dialled(state_dir)
     assert problem.code == "bad_ca_hash"
 
 
-@pytest.mark.parametrize("shown", [b"", b"nonsense", b"{", b'{"ca": 7}', b"x" * 500_000])
+@pytest.mark.parametrize("shown", [b"", b"nonsense", b"{", b'{"ca_pem": 7}', b"{}", b"x" * 500_000])
 async def test_an_answer_that_is_no_ca_is_told(site, state_dir, shown):
     async def ca(request):
         return web.Response(body=shown)
