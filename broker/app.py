@@ -1,0 +1,292 @@
+"""The only wiring: backends in, a running broker out. Read `build` for what holds what.
+
+`build` takes every source of nondeterminism as a value, so a simulation runs the same wiring with
+other backends; `serve` is production: etcd, gRPC, SQL, files, the real clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.act.backends.grpc import GrpcGateway
+from broker.act.gateway import Gateway
+from broker.act.session_facts import ReportReaders
+from broker.api.app import build_api, serve_api
+from broker.api.services import ApiSettings, Services, TypedRoundTrip
+from broker.control.cycle import Decided, Decider
+from broker.control.enrolment import Enrolment, Reach
+from broker.control.explaining import Explainer
+from broker.control.leadership import Candidate
+from broker.control.office import Office, OfficePorts
+from broker.control.recording import Recorder
+from broker.control.service import ControlService
+from broker.control.sites import Sites
+from broker.control.tenants import ensure_default_tenant
+from broker.control.tokens import ensure_operator_token
+from broker.decide.decision import Budget, decide
+from broker.feedback.backends.directory_blobs import DirectoryBlobs
+from broker.feedback.backends.directory_logs import DirectoryLogs
+from broker.feedback.backends.sql_ledger import SqlLedger
+from broker.feedback.ports import BlobStore, Ledger, LogStore
+from broker.model.problem import Problem
+from broker.sense.reports import capacity_from, prices_from, round_trips_from
+from broker.settings import BrokerSettings, split_address
+from broker.state.backends.etcd import open_store
+from broker.state.group_commit import GroupCommitter
+from broker.state.keyring import Keyring
+from broker.state.projection import Projection
+from broker.state.store import Store
+from federation.environment import Clock, Ids
+from federation.etcd.endpoints import Tls
+from federation.kv import StoreUnavailable
+from federation.private_files import write_private
+from federation.session_tls import ServerIdentity, SessionCredentials
+from federation.system import SystemClock, SystemIds
+from federation.tls import renew_server_context, server_context
+from federation.units import parse_rfc3339_ms
+
+log = logging.getLogger("tradewind.app")
+
+API_LANES = 3
+"""Group-commit lanes of the API: while one waits for etcd's disk, the others fill."""
+RENEW_CHECK_S = 3600.0
+OPERATOR_TOKEN_FILE = "operator.token"
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """Everything that touches the world."""
+
+    store: Store
+    ledger: Ledger
+    blobs: BlobStore
+    logs: LogStore
+    keyring: Keyring
+    decider: Decider
+    clock: Clock
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A wired broker. `run` never returns; `services` is what the API stands on."""
+
+    office: Office
+    services: Services
+    background: tuple[Callable[[], Awaitable[None]], ...]
+
+    async def run(self) -> None:
+        """Follow etcd, stand for office, write reports."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in self.background:
+                tasks.create_task(_forever(work))
+
+
+async def _forever(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+def build(
+    settings: BrokerSettings, backends: Backends, gateway: Callable[[Office], Gateway]
+) -> ControlPlane:
+    """Wire a broker. `gateway` is made once the office exists, which answers its questions."""
+    projection = Projection(backends.store, lambda text: log.error("unreadable: %s", text))
+    alarms: list[Callable[[str], None]] = []
+    sites = Sites(
+        projection,
+        GroupCommitter(backends.store),
+        backends.clock,
+        lambda text: [alarm(text) for alarm in alarms][:0] and None,
+    )
+    typed = settings.typed_rtt_ms()
+    ports = OfficePorts(
+        store=backends.store,
+        projection=projection,
+        keyring=backends.keyring,
+        ledger=backends.ledger,
+        logs=backends.logs,
+        decider=backends.decider,
+        clock=backends.clock,
+        candidate=Candidate(
+            settings.name, (settings.public_api_url,), settings.public_session_addresses
+        ),
+        sites=sites,
+        api_url=settings.public_api_url,
+        ttl_s=settings.leader_ttl_s,
+        heartbeat_ms=settings.heartbeat_ms,
+        keep_ended_s=settings.keep_ended_s,
+        typed_rtt_ms=typed,
+    )
+    held: list[Gateway] = []
+    office = Office(ports, lambda: held[0])
+    alarms.append(office.alarm)
+    held.append(gateway(office))
+    office.on_cycle = Recorder(backends.clock).record
+    explainer = Explainer(office, projection, sites, backends.ledger, backends.clock, typed)
+    control = ControlService(
+        office, sites, projection, backends.logs, lambda: held[0], backends.clock, explainer
+    )
+    services = Services(
+        store=backends.store,
+        projection=projection,
+        lanes=tuple(GroupCommitter(backends.store) for _ in range(API_LANES)),
+        ledger=backends.ledger,
+        blobs=backends.blobs,
+        enrolment=_enrolment(settings, backends),
+        keyring=backends.keyring,
+        clock=backends.clock,
+        ids=backends.ids,
+        control=control,
+        settings=ApiSettings(typed_round_trips=_typed(settings)),
+    )
+    return ControlPlane(office, services, (projection.run, sites.run, office.run))
+
+
+def _enrolment(settings: BrokerSettings, backends: Backends) -> Enrolment:
+    reach = Reach(settings.public_session_addresses, settings.public_api_url)
+    return Enrolment(
+        backends.store, backends.keyring, backends.clock, backends.ids, lambda: reach
+    )
+
+
+def _typed(settings: BrokerSettings) -> dict[tuple[str, str], TypedRoundTrip]:
+    return {
+        (entry.a, entry.b): TypedRoundTrip(
+            entry.rtt_ms, entry.source, parse_rfc3339_ms(entry.as_of)
+        )
+        for entry in settings.typed_rtt
+    }
+
+
+class ThreadDecider:
+    """Decides in a thread, so that the event loop goes on; CPU seconds are that thread's."""
+
+    def __init__(self, cpu_s: float) -> None:
+        self._budget = Budget(cpu_s=cpu_s)
+
+    async def __call__(self, problem: Problem) -> Decided:
+        """A verified plan. Raises `NoVerifiedPlan`."""
+        return await asyncio.to_thread(self._decide, problem)
+
+    def _decide(self, problem: Problem) -> Decided:
+        before_s = time.thread_time()
+        plan = decide(problem, self._budget)
+        return Decided(plan, time.thread_time() - before_s)
+
+
+# Production ---------------------------------------------------------------------------------------
+
+
+async def serve(settings: BrokerSettings) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises KeyringError, OSError, SettingsError."""
+    clock, ids = SystemClock(), SystemIds()
+    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keyring = Keyring.open(
+        settings.keys_dir, settings.federation, now_ms=clock.now_ms(), ids=ids
+    )
+    store = _open_store(settings, keyring, clock)
+    ledger = await SqlLedger.open(settings.database_url, now_ms=clock.now_ms())
+    blobs = DirectoryBlobs(settings.state_dir / "blobs")
+    logs = DirectoryLogs(settings.state_dir / "logs")
+    backends = Backends(
+        store, ledger, blobs, logs, keyring, ThreadDecider(settings.decide_cpu_s), clock, ids
+    )
+    identity = _identity(settings, keyring, clock)
+    credentials = SessionCredentials(identity)
+    gateways: list[GrpcGateway] = []
+
+    def gateway(office: Office) -> Gateway:
+        readers = ReportReaders(capacity_from, prices_from, round_trips_from)
+        gateways.append(
+            GrpcGateway(settings.session_listen, credentials, office, readers, clock)
+        )
+        return gateways[0]
+
+    plane = build(settings, backends, gateway)
+    await _first_start(settings, backends)
+    context = server_context(settings.keys_dir / "server.pem")
+    host, port = split_address(settings.api_listen)
+    runner = await serve_api(build_api(plane.services), host, port, context)
+    await gateways[0].start()
+    log.info("serving the API on %s", settings.public_api_url)
+    try:
+        await _until_signalled(
+            [plane.run(), _renew(settings, keyring, clock, credentials, context)]
+        )
+    finally:
+        await runner.cleanup()
+        await gateways[0].close()
+        for closing in (blobs.close(), logs.close(), ledger.close(), store.close()):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(closing, 5.0)
+
+
+def _open_store(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> Store:
+    if settings.etcd_endpoints[0].startswith("http://"):
+        return open_store(settings.etcd_endpoints)
+    own = keyring.etcd_client(now_ms=clock.now_ms())
+    ca = settings.etcd_ca_file.read_bytes() if settings.etcd_ca_file else keyring.ca_bundle
+    return open_store(
+        settings.etcd_endpoints,
+        tls=Tls(ca, own.certificate_pem, own.key_pem),
+        server_names=(settings.etcd_server_name,),
+    )
+
+
+def _identity(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> ServerIdentity:
+    credential = keyring.server(settings.server_names, now_ms=clock.now_ms())
+    return ServerIdentity(credential, keyring.ca_bundle)
+
+
+async def _first_start(settings: BrokerSettings, backends: Backends) -> None:
+    """Wait for etcd; on the federation's very first start leave the operator's token in a file."""
+    while True:
+        try:
+            token = await ensure_operator_token(backends.store, backends.ids, backends.clock)
+            await ensure_default_tenant(backends.store)
+            break
+        except StoreUnavailable as error:
+            log.warning("waiting for etcd: %s", error)
+            await asyncio.sleep(error.retry_after_s)
+    if token is not None:
+        write_private(settings.state_dir / OPERATOR_TOKEN_FILE, token.encode())
+
+
+async def _renew(
+    settings: BrokerSettings,
+    keyring: Keyring,
+    clock: Clock,
+    credentials: SessionCredentials,
+    context: object,
+) -> None:
+    """Show renewed certificates before the old ones run out."""
+    while True:
+        await asyncio.sleep(RENEW_CHECK_S)
+        credentials.replace(_identity(settings, keyring, clock))
+        renew_server_context(context, Path(settings.keys_dir / "server.pem"))  # type: ignore[arg-type]
+
+
+async def _until_signalled(work: Sequence[Awaitable[None]]) -> None:
+    """Run until one part fails or the process is told to stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    tasks = [asyncio.ensure_future(part) for part in work]
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task is not stopped:
+                await task
+    finally:
+        for task in (*tasks, stopped):
+            task.cancel()
+        await asyncio.gather(*tasks, stopped, return_exceptions=True)
