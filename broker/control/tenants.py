@@ -74,8 +74,8 @@ class Tenants:
         return seen[1]
 
 
-async def put_tenant(store: Store, policy: TenantPolicy) -> int:
-    """Write a tenant, keeping fields of a newer version; returns the revision.
+async def put_tenant(store: Store, policy: TenantPolicy) -> tuple[int, Put]:
+    """Write a tenant, keeping fields of a newer version; returns the revision and what was put.
 
     Raises StoreError.
     """
@@ -87,4 +87,4 @@ async def put_tenant(store: Store, policy: TenantPolicy) -> int:
         put = Put(key, encode_tenant(policy) + rest)
         result = await store.txn(Txn((ModRevisionIs(key, revision),), (put,)))
         if result.succeeded:
-            return result.revision
+            return result.revision, put

@@ -32,6 +32,19 @@ class Viewer:
 
 
 @dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Bytes of one stream wanted: from `offset` (>= 0) at most `limit_bytes`, waiting up to
+    `wait_ms` for more where there is none yet."""
+
+    uid: str
+    cluster: str
+    stream: str
+    offset: int
+    limit_bytes: int
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LogSlice:
     """Bytes of one log stream from `offset` on.
 
@@ -46,3 +59,11 @@ class LogSlice:
     complete: bool = False
     waiting: str = ""
     truncated: bool = False
+
+
+class RegionUnreachable(Exception):
+    """The site that would have to answer is silent; the text names it and since when."""
+
+    def __init__(self, text: str, retry_after_s: float = 5.0) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,251 @@
+"""The federation's events, one watch for all who listen.
+
+An event's id is `<revision>.<index>`: the store's revision and the place of the change within it,
+so it means the same at every replica. Listeners read from one bounded ring; one who asks for
+older events is served from the store's own history until it has caught up with the ring, and one
+who reads too slowly is told to come again with the last id it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from broker.api.views import to_json, utc
+from broker.model.jobs import Attempt, Job
+from broker.state import keys
+from broker.state.codec import RecordUnreadable, decode_attempt, decode_job
+from broker.state.store import Store
+from federation.kv import Compacted, StoreUnavailable, WatchBatch, WatchEvent
+from federation.wire import records as pb
+
+RETRY_S = 0.5
+_ALL_OF_REVISION = 1 << 30
+_ALIVE = re.compile(re.escape(keys.REPORTS) + r"([^/]+)/alive")
+
+
+class Cursor(NamedTuple):
+    """Where in the stream of events: everything up to and with this is seen."""
+
+    revision: int
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.revision}.{self.place}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Of `<revision>.<index>`; ValueError for anything else."""
+        revision, _, place = text.partition(".")
+        return cls(int(revision), int(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One event. `tenant` empty = for everyone; `job` empty = of no job."""
+
+    cursor: Cursor
+    kind: str
+    tenant: str
+    job: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Events were lost to compaction: look at everything again, then go on from `cursor`."""
+
+    cursor: Cursor
+
+
+class TooSlow(Exception):
+    """The listener fell behind the ring; it can come back with the last id it saw."""
+
+
+class EventsHub:
+    """One watch on the store, many listeners. `run` must be running."""
+
+    def __init__(self, store: Store, kept: int) -> None:
+        """`kept`: how many events the ring holds."""
+        self._store = store
+        self._kept = kept
+        self._ring: list[Notice] = []
+        self._covered = Cursor(0, 0)  # the ring has every event after this
+        self._head = Cursor(0, 0)
+        self._more = asyncio.Event()
+        self._started = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the store for ever."""
+        while True:
+            try:
+                await self._follow_store()
+            except Compacted:
+                self._head = Cursor(0, 0)
+            except StoreUnavailable as error:
+                await asyncio.sleep(min(error.retry_after_s, RETRY_S))
+
+    async def _follow_store(self) -> None:
+        if not self._head.revision:
+            page = await self._store.range(keys.ROOT, limit=1)
+            self._ring = []
+            self._covered = self._head = Cursor(page.revision, _ALL_OF_REVISION)
+            self._started.set()
+            self._wake()
+        translator = Translator()
+        watch = self._store.watch(keys.ROOT, self._head.revision + 1)
+        async for batch in watch:
+            self._take(batch, translator)
+
+    def _take(self, batch: WatchBatch, translator: Translator) -> None:
+        self._ring.extend(translator.notices(batch))
+        self._head = Cursor(max(batch.revision, self._head.revision), _ALL_OF_REVISION)
+        if len(self._ring) > self._kept:
+            # Half at a time, so that trimming costs little per event.
+            cut = len(self._ring) - self._kept // 2
+            self._covered = self._ring[cut - 1].cursor
+            del self._ring[:cut]
+        self._wake()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
+
+    async def follow(self, since: Cursor | None) -> AsyncGenerator[Notice | Reset, None]:
+        """Events after `since` (None = from now on), for ever. Raises TooSlow, StoreUnavailable."""
+        await self._started.wait()
+        cursor = self._head if since is None else since
+        if cursor < self._covered:
+            async with aclosing(self._from_history(cursor)) as history:
+                async for item in history:
+                    cursor = item.cursor
+                    yield item
+        while True:
+            more = self._more
+            fresh = self._after(cursor)
+            if fresh:
+                for notice in fresh:
+                    yield notice
+                cursor = fresh[-1].cursor
+            else:
+                await more.wait()
+                if cursor < self._covered:
+                    raise TooSlow("too slow: come again with the last id")
+
+    def _after(self, cursor: Cursor) -> list[Notice]:
+        if cursor < self._covered:
+            raise TooSlow("too slow: come again with the last id")
+        start = bisect_right(self._ring, cursor, key=lambda notice: notice.cursor)
+        return self._ring[start : start + 256]
+
+    async def _from_history(self, since: Cursor) -> AsyncGenerator[Notice | Reset, None]:
+        """Until the ring has all that follows."""
+        translator = Translator()
+        try:
+            async with aclosing(_closable(self._store, since.revision)) as watch:
+                async for batch in watch:
+                    for notice in translator.notices(batch):
+                        if notice.cursor > since:
+                            yield notice
+                    seen = Cursor(batch.revision, _ALL_OF_REVISION)
+                    if seen >= self._covered:
+                        return
+        except Compacted:
+            yield Reset(self._head)
+
+
+async def _closable(store: Store, revision: int) -> AsyncGenerator[WatchBatch, None]:
+    async for batch in store.watch(keys.ROOT, max(revision, 1)):
+        yield batch
+
+
+# From changes to events ---------------------------------------------------------------------------
+
+
+class Translator:
+    """Changes of records as events. Remembers clusters, whose records change without news."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, str] = {}
+
+    def notices(self, batch: WatchBatch) -> Iterator[Notice]:
+        """The events in a batch, in order."""
+        revision, index = 0, 0
+        for event in batch.events:
+            index = index + 1 if event.mod_revision == revision else 0
+            revision = event.mod_revision
+            try:
+                notice = self._notice(Cursor(revision, index), event)
+            except RecordUnreadable:
+                continue  # the projection has raised the alarm about it
+            if notice is not None:
+                yield notice
+
+    def _notice(self, cursor: Cursor, event: WatchEvent) -> Notice | None:
+        key, value = event.key, event.kv.value if event.kv else None
+        if key.startswith(keys.REPORTS):
+            return self._alive(cursor, key, up=value is not None)
+        if value is None:
+            return None
+        if key.startswith(keys.JOBS):
+            job = decode_job(key, value)
+            return Notice(cursor, "job", job.tenant, job.id, to_json(_job_event(job)))
+        if key.startswith(keys.ATTEMPTS):
+            attempt = decode_attempt(key, value)
+            data = to_json(_attempt_event(attempt))
+            return Notice(cursor, "attempt", attempt.tenant, attempt.job, data)
+        if key.startswith(keys.CLUSTERS):
+            record = pb.ClusterRecord.FromString(value)
+            return self._cluster(cursor, record.cluster, record.state, record.region)
+        return None
+
+    def _alive(self, cursor: Cursor, key: str, *, up: bool) -> Notice | None:
+        match = _ALIVE.fullmatch(key)
+        if match is None:
+            return None
+        phase = "connected" if up else "silent"
+        return self._cluster(cursor, match[1], phase, "", about="alive/")
+
+    def _cluster(
+        self, cursor: Cursor, name: str, phase: str, region: str, about: str = ""
+    ) -> Notice | None:
+        if self._clusters.get(about + name) == phase:
+            return None
+        self._clusters[about + name] = phase
+        data = {"type": "cluster", "id": name, "phase": phase, "region": region or None}
+        return Notice(cursor, "cluster", "", "", to_json(data))
+
+
+def _job_event(job: Job) -> dict[str, Any]:
+    return {
+        "type": "job",
+        "id": job.id,
+        "name": job.name,
+        "tenant": job.tenant,
+        "phase": job.phase.value,
+        "outcome": job.outcome.kind.value if job.outcome else None,
+        "exit_code": job.outcome.exit_code if job.outcome else None,
+        "reason": {"code": job.reason_code, "text": job.reason_text},
+        "at": utc(job.changed_ms),
+    }
+
+
+def _attempt_event(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "type": "attempt",
+        "id": attempt.uid,
+        "job": attempt.job,
+        "tenant": attempt.tenant,
+        "cluster": attempt.cluster,
+        "region": attempt.region,
+        "pool": attempt.pool,
+        "phase": attempt.phase.value,
+        "desired": attempt.desired.value,
+        "outcome": attempt.outcome.kind.value if attempt.outcome else None,
+        "at": utc(attempt.ended_ms or attempt.started_ms or attempt.placed_ms),
+    }

@@ -1,0 +1,1 @@
+"""What each route does; the table of routes is in `broker.api.table`."""

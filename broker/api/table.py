@@ -1,0 +1,215 @@
+"""The table of routes: what is not in here does not exist, and what is, is documented."""
+
+from __future__ import annotations
+
+from broker.api import answers as a
+from broker.api import requests as r
+from broker.api.handlers import admin, blobs, decisions, events, fleet, jobs, joining, logs
+from broker.api.routes import Access, Answer, BodyOf, Route
+
+OCTETS = "application/octet-stream"
+SSE = "text/event-stream"
+
+_KEY = {"Idempotency-Key": "A repeat with the same key and body makes nothing new."}
+_REPLAY = {"Idempotent-Replayed": "true when nothing new was made."}
+_PLACE = {"Location": "The job's own path."}
+_LOG = {
+    "X-Log-Offset": "Offset of the first byte sent.",
+    "X-Log-Complete": "true when the stream will not grow.",
+}
+_TO_SITE = "taken; the site follows"
+
+JOBS = (
+    Route(
+        "POST", "/v1/jobs", jobs.submit, "Submit a job", "jobs",
+        {
+            201: Answer("taken on", a.SubmittedView, headers=_PLACE),
+            200: Answer("taken on before, under this key", a.SubmittedView, headers=_REPLAY),
+        },
+        body=BodyOf(), headers=_KEY,
+    ),
+    Route(
+        "POST", "/v1/jobs/batch", jobs.submit_batch, "Submit up to 1,000 jobs, all or none",
+        "jobs",
+        {
+            201: Answer("all taken on", a.BatchView),
+            200: Answer("taken on before, under this key", a.BatchView, headers=_REPLAY),
+        },
+        body=BodyOf(r.BatchBody), headers=_KEY,
+    ),
+    Route(
+        "GET", "/v1/jobs", jobs.list_jobs, "List jobs, newest first", "jobs",
+        {200: Answer("a page", a.JobsView)}, query=r.JobsQuery,
+    ),
+    Route(
+        "GET", "/v1/jobs/{id}", jobs.show, "A job with its spec and attempts", "jobs",
+        {200: Answer("the job", a.WholeJobView)},
+    ),
+    Route(
+        "PATCH", "/v1/jobs/{id}", jobs.reprioritise, "Change a job's priority", "jobs",
+        {202: Answer(_TO_SITE, a.AskedView)}, body=BodyOf(r.PriorityBody), problems=(409,),
+    ),
+    Route(
+        "POST", "/v1/jobs/{id}/cancel", jobs.cancel, "Cancel a job", "jobs",
+        {202: Answer(_TO_SITE, a.AskedView)},
+        body=BodyOf(r.WhyBody, optional=True), problems=(409,),
+    ),
+    Route(
+        "POST", "/v1/jobs/{id}/hold", jobs.hold, "Hold a waiting job", "jobs",
+        {202: Answer("held", a.AskedView)},
+        body=BodyOf(r.WhyBody, optional=True), problems=(409,),
+    ),
+    Route(
+        "POST", "/v1/jobs/{id}/release", jobs.release, "Release a held job", "jobs",
+        {202: Answer("released", a.AskedView)},
+        body=BodyOf(r.WhyBody, optional=True), problems=(409,),
+    ),
+    Route(
+        "GET", "/v1/jobs/{id}/explain", decisions.explain, "Why it is where it is, or waits",
+        "jobs", {200: Answer("the decision", a.JobExplainView)},
+    ),
+    Route(
+        "GET", "/v1/jobs/{id}/outputs", jobs.outputs, "Results that came back", "jobs",
+        {200: Answer("the files", a.OutputsView)},
+    ),
+    Route(
+        "GET", "/v1/jobs/{id}/logs", logs.logs,
+        "A log: bytes from an offset, or events (log, waiting, end) for Accept: "
+        "text/event-stream", "jobs",
+        {200: Answer("bytes, or events", media=OCTETS, headers=_LOG)}, query=r.LogsQuery,
+    ),
+    Route(
+        "POST", "/v1/plan", decisions.plan, "What would be decided; nothing is stored", "jobs",
+        {200: Answer("the candidates", a.ExplainView)}, body=BodyOf(),
+    ),
+    Route(
+        "GET", "/v1/events", events.events,
+        "Events (job, attempt, cluster; reset after compaction) as they happen", "events",
+        {200: Answer("events, ids are <revision>.<index>", media=SSE)}, query=r.EventsQuery,
+        headers={"Last-Event-ID": "Go on after this id."},
+    ),
+)  # fmt: skip
+
+BLOBS = (
+    Route(
+        "POST", "/v1/blobs/missing", blobs.missing, "Which blobs are still to upload", "blobs",
+        {200: Answer("the digests", a.MissingView)},
+        query=r.TenantQuery, body=BodyOf(r.MissingBody),
+    ),
+    Route(
+        "PUT", "/v1/blobs/{sha256}", blobs.put, "Upload a blob of at most 64 MiB", "blobs",
+        {
+            201: Answer("stored", a.BlobView),
+            200: Answer("was there", a.BlobView),
+        },
+        access=Access.BLOBS, query=r.TenantQuery, body=BodyOf(media=OCTETS),
+    ),
+    Route(
+        "HEAD", "/v1/blobs/{sha256}", blobs.head, "Whether a blob may be read", "blobs",
+        {200: Answer("it may", media=OCTETS)}, access=Access.BLOBS,
+    ),
+    Route(
+        "GET", "/v1/blobs/{sha256}", blobs.get, "Download a blob", "blobs",
+        {200: Answer("the content", media=OCTETS), 206: Answer("the rest", media=OCTETS)},
+        access=Access.BLOBS, problems=(409, 416),
+    ),
+)  # fmt: skip
+
+FLEET = (
+    Route(
+        "GET", "/v1/clusters", fleet.clusters, "All clusters", "fleet",
+        {200: Answer("the clusters", a.ClustersView)},
+    ),
+    Route(
+        "POST", "/v1/clusters/invite", fleet.invite, "Invite a cluster", "fleet",
+        {201: Answer("the invitation", a.InvitationView)},
+        access=Access.OPERATOR, body=BodyOf(r.InviteBody), problems=(409,),
+    ),
+    Route(
+        "GET", "/v1/clusters/{name}", fleet.cluster, "One cluster", "fleet",
+        {200: Answer("the cluster", a.ClusterView)},
+    ),
+    Route(
+        "POST", "/v1/clusters/{name}/drain", fleet.drain, "Place nothing new there", "fleet",
+        {202: Answer("draining", a.ClusterStateView)},
+        access=Access.OPERATOR, body=BodyOf(r.DrainBody, optional=True), problems=(409,),
+    ),
+    Route(
+        "POST", "/v1/clusters/{name}/remove", fleet.remove, "Put a cluster out", "fleet",
+        {202: Answer("its certificates are void", a.ClusterStateView)},
+        access=Access.OPERATOR,
+    ),
+    Route(
+        "GET", "/v1/prices", fleet.prices, "Prices with age and source", "fleet",
+        {200: Answer("the prices", a.PricesView)},
+    ),
+    Route(
+        "GET", "/v1/latency", fleet.latency, "Round trips between regions", "fleet",
+        {200: Answer("the round trips", a.LatencyView)},
+    ),
+)  # fmt: skip
+
+JOINING = (
+    Route(
+        "GET", "/v1/ca", joining.ca, "The CA, to check against a pinned hash", "joining",
+        {200: Answer("the CA", a.CaView)}, access=Access.OPEN,
+    ),
+    Route(
+        "POST", "/v1/enrol", joining.enrol, "A certificate for an invitation", "joining",
+        {200: Answer("the certificate", a.SignedView)},
+        access=Access.OPEN, body=BodyOf(r.EnrolBody), problems=(403, 409),
+    ),
+    Route(
+        "POST", "/v1/renew", joining.renew, "The next certificate for the last", "joining",
+        {200: Answer("the certificate", a.SignedView)},
+        access=Access.OPEN, body=BodyOf(r.RenewBody), problems=(403,),
+    ),
+    Route(
+        "POST", "/v1/session-check", joining.session_check, "Why a session was refused",
+        "joining", {200: Answer("the verdict", a.VerdictView)},
+        access=Access.OPEN, body=BodyOf(r.SessionCheckBody),
+    ),
+)  # fmt: skip
+
+ADMIN = (
+    Route(
+        "GET", "/v1/status", admin.status, "The federation in a few figures", "broker",
+        {200: Answer("the figures", a.StatusView)},
+    ),
+    Route(
+        "GET", "/v1/version", admin.version, "What answers", "broker",
+        {200: Answer("the version", a.VersionView)},
+    ),
+    Route(
+        "GET", "/v1/whoami", admin.whoami, "Who you are", "broker",
+        {200: Answer("you", a.WhoamiView)},
+    ),
+    Route(
+        "GET", "/v1/usage", admin.usage, "What was used in a period", "broker",
+        {200: Answer("the usage", a.UsageView)}, query=r.UsageQuery,
+    ),
+    Route(
+        "GET", "/v1/tenants", admin.tenants, "Tenants", "tenants",
+        {200: Answer("the tenants", a.TenantsView)},
+    ),
+    Route(
+        "PUT", "/v1/tenants/{tenant}", admin.write_tenant, "Write a tenant", "tenants",
+        {200: Answer("as written", a.TenantView)},
+        access=Access.OPERATOR, body=BodyOf(r.TenantBody),
+    ),
+    Route(
+        "GET", "/v1/tokens", admin.tokens, "Tokens, without secrets", "tenants",
+        {200: Answer("the tokens", a.TokensView)}, access=Access.OPERATOR,
+    ),
+    Route(
+        "POST", "/v1/tokens", admin.make_token, "Make a token", "tenants",
+        {201: Answer("the token", a.MadeTokenView)},
+        access=Access.OPERATOR, body=BodyOf(r.TokenBody),
+    ),
+    Route(
+        "DELETE", "/v1/tokens/{token}", admin.revoke, "Revoke a token", "tenants",
+        {200: Answer("revoked", a.RevokedView)}, access=Access.OPERATOR,
+    ),
+)  # fmt: skip
+
+ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN)
