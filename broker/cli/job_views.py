@@ -60,6 +60,8 @@ def live_or_last(job: Job) -> list[dict[str, Any]]:
 def where(job: Job) -> str:
     """Clusters a job is in, or was in last."""
     names = list(dict.fromkeys(text(attempt.get("cluster")) for attempt in live_or_last(job)))
+    if not names and isinstance(job.get("clusters"), list):
+        names = [text(name) for name in job["clusters"]]
     if len(names) > 2:
         return f"{names[0]} +{len(names) - 1}"
     return ", ".join(names) or NONE

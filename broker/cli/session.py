@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker.cli.exits import Exit, Failure, note
-from broker.cli.formatting import Now
+from broker.cli.formatting import Now, mappings
 from broker.client import Client, connect, find_connection
 from federation.ids import InvalidJobId, parse_job_id
 from federation.system import SystemClock
@@ -84,8 +84,10 @@ async def find_job(client: Client, wanted: str) -> str:
         return parse_job_id(wanted)
     except InvalidJobId:
         pass
-    page = await client.jobs(limit=5, name=wanted)
-    found = [str(job.get("id")) for job in page.get("jobs") or [] if job.get("name") == wanted]
+    page = await client.jobs(limit=500, name=wanted)
+    found = [
+        str(job.get("id")) for job in mappings(page.get("jobs")) if job.get("name") == wanted
+    ]
     if not found:
         raise Failure(Exit.NOT_FOUND, f"no job {wanted!r}", "`tradewind jobs` lists them")
     if len(found) > 1:

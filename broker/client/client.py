@@ -132,7 +132,7 @@ class Client:
     async def log(
         self, job_id: str, *, offset: int = 0, stream: str = "output", **which: str | None
     ) -> LogRange:
-        """Bytes of a log from `offset`; `task` and `attempt` choose which."""
+        """Bytes of a log from `offset`; `task` and `attempt` (its number) choose which."""
         query = {"stream": stream, "offset": str(offset), **which}
         path = f"/jobs/{_part(job_id)}/logs"
         headers = {"Accept": "application/octet-stream"}
@@ -263,7 +263,8 @@ class Client:
 
     async def _intent(self, path: str, document: Document) -> Document:
         # Saying a second time that a job shall stop changes nothing: safe to repeat.
-        return _mapping(await self._post(path, document, repeatable=True))
+        # Nothing to say is said by no body at all.
+        return _mapping(await self._post(path, document or None, repeatable=True))
 
     def events(self, query: Mapping[str, str | None], last_id: str = "") -> Request:
         """The request that opens the event stream."""

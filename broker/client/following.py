@@ -71,7 +71,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which log: of the whole job, of one task of an array, or of one attempt."""
+    """Which log: of the whole job, of one task of an array, or of one attempt (its number)."""
 
     job: str
     task: str = ""
@@ -146,7 +146,11 @@ async def _skipped(
     while offset < piece.offset:
         task = choice.task or None
         part = await client.log(
-            choice.job, offset=offset, stream=choice.stream, task=task, attempt=piece.attempt
+            choice.job,
+            offset=offset,
+            stream=choice.stream,
+            task=task,
+            attempt=piece.attempt.rpartition("-")[2],  # its number, of a uid
         )
         data = part.data[: max(piece.offset - part.offset, 0)]
         if not data:
@@ -274,7 +278,7 @@ class _Watch:
                         decoder = EventDecoder()
                         async for chunk in self._client.transport.chunks(answer):
                             for event in decoder.feed(chunk):
-                                last_id = "" if event.event == "reset" else event.id
+                                last_id = event.id
                                 self._mark(event)
                 except Refused:
                     return  # no such stream here: looking now and then has to do

@@ -33,9 +33,10 @@ def logs(
 
     async def ask(client: Client) -> int:
         job_id = await find_job(client, job)
-        uid = f"{job_id}-{attempt}" if attempt and attempt.isdigit() else attempt or ""
         choice = LogChoice(
-            job_id, task="" if task is None else str(task), attempt=uid, offset=offset,
+            job_id, task="" if task is None else str(task),
+            attempt=(attempt or "").rpartition("-")[2],
+            offset=offset,
             stream=stream,
         )  # fmt: skip
         if follow and not as_json:
