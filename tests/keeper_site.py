@@ -64,7 +64,7 @@ class Site:
             await asyncio.sleep(0.02)
         return state
 
-    async def log(self, uid: str, stream: str = "stdout") -> str:
+    async def log(self, uid: str, stream: str = "output") -> str:
         return (await self.scheduler.read_log(uid, stream, 0, 2**20)).data.decode()
 
     def work(self, uid: str) -> Path:

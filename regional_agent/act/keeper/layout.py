@@ -50,15 +50,15 @@ class AttemptDir:
         """One file per stream, named as the stream."""
         return self.root / "logs"
 
-    def log(self, stream: str, task: int | None, rank: int) -> Path:
-        """The file of `stdout` or `stderr` of a task (None: no array) and rank."""
-        return self.logs / stream_name(stream, task, rank)
+    def log(self, task: int | None, rank: int) -> Path:
+        """The file of what a task (None: no array) and rank print."""
+        return self.logs / stream_name(task, rank)
 
 
-def stream_name(stream: str, task: int | None, rank: int) -> str:
-    """`stdout`, `stdout.t17`, `stdout.r1`, `stdout.t17.r1`."""
-    of_task = "" if task is None else f".t{task}"
-    return f"{stream}{of_task}{f'.r{rank}' if rank else ''}"
+def stream_name(task: int | None, rank: int) -> str:
+    """`output`, `task-17`, `output.r1`, `task-17.r1`."""
+    name = "output" if task is None else f"task-{task}"
+    return f"{name}.r{rank}" if rank else name
 
 
 def attempts_dir(state: Path) -> Path:

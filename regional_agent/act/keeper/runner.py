@@ -346,8 +346,7 @@ class Runner:
         self._startable.add(held.uid)
         label = held.attempt.order.task_label(live.task)
         for rank in range(held.attempt.order.replicas):
-            capture.close_off(held.place.log("stdout", label, rank))
-            capture.close_off(held.place.log("stderr", label, rank))
+            capture.close_off(held.place.log(label, rank))
         self.settle(held)
 
     def lose(self, held: Held, live: LiveTask, text: str) -> None:

@@ -31,8 +31,7 @@ class Program:
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: Path
-    stdout: Path
-    stderr: Path
+    log: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ def program(attempt: Attempt, place: AttemptDir, task: int, rank: int, port: int
         argv=_argv(order, place),
         env=_environment(order, place, attempt.seats(lane), (task, rank, port)),
         cwd=place.work,
-        stdout=place.log("stdout", label, rank),
-        stderr=place.log("stderr", label, rank),
+        log=place.log(label, rank),
     )
 
 
@@ -153,11 +151,9 @@ def _become(what: Program, go_read: int) -> NoReturn:
 
 def _take_streams(what: Program) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    for number, fd in (
-        (0, os.open(os.devnull, os.O_RDONLY)),
-        (1, os.open(what.stdout, flags, 0o600)),
-        (2, os.open(what.stderr, flags, 0o600)),
-    ):
+    # Both streams into one file, as on a terminal: only so can their order be told later.
+    log = os.open(what.log, flags, 0o600)
+    for number, fd in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
         os.dup2(fd, number, inheritable=True)
 
 

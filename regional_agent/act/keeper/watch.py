@@ -42,8 +42,7 @@ class Watch:
     def _look_at_logs(self, held: Held, live: LiveTask) -> None:
         label = held.attempt.order.task_label(live.task)
         for rank in live.members:
-            for stream in ("stdout", "stderr"):
-                capture.rein_in(held.place.log(stream, label, rank))
+            capture.rein_in(held.place.log(label, rank))
 
     def _look_at_memory(self, held: Held, live: LiveTask, sessions: dict[int, SessionUse]) -> None:
         limit = held.attempt.order.memory_bytes

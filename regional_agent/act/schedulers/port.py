@@ -25,9 +25,9 @@ from regional_agent.session.ledger import Place
 UID_FORMAT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 """An attempt uid: fits Kubernetes labels, Slurm names and a directory name."""
 
-STREAM_FORMAT = re.compile(r"(stdout|stderr)(?:\.t(\d{1,9}))?(?:\.r(\d{1,9}))?")
-"""Name of a log: `stdout`, of an array's task `stdout.t17`, of a gang's further ranks
-`stdout.r1`, of both `stdout.t17.r1`. Rank 0 is never written out."""
+STREAM_FORMAT = re.compile(r"(?:output|task-(\d{1,10}))(?:\.r([1-9]\d{0,8}))?")
+"""Name of a log, which is what a program prints on stdout and stderr together: `output`, of an
+array's task `task-17`; of a gang's further ranks `output.r1`, `task-17.r1`."""
 
 
 class SchedulerUnavailable(Exception):

@@ -107,7 +107,7 @@ class ProcessScheduler:
             raise ValueError(f"not a log stream: {stream!r}")
         # Asked before reading: what is written after the end is nothing.
         state = (await self.status([uid]))[uid]
-        task = int(match[2] or 0)
+        task = int(match[1] or 0)
         live = state.phase not in (Phase.ENDED, Phase.UNKNOWN) and (
             task in state.tasks.running or task in state.tasks.unstarted
         )

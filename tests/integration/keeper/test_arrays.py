@@ -44,9 +44,9 @@ async def test_each_lane_has_its_own_cards(site: Site) -> None:
 
 async def test_logs_by_task(site: Site) -> None:
     await site.run(array("job-1", "[ $TRADEWIND_TASK = 1 ] || echo task $TRADEWIND_TASK", 3, 3))
-    assert await site.log("job-1", "stdout.t2") == "task 2\n"
+    assert await site.log("job-1", "task-2") == "task 2\n"
     extents = await site.scheduler.log_extents("job-1")
-    assert [e.stream for e in extents] == ["stdout.t0", "stdout.t2"]
+    assert [e.stream for e in extents] == ["task-0", "task-2"]
 
 
 async def test_max_runtime_counts_for_each_task(site: Site) -> None:

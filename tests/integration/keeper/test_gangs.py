@@ -36,10 +36,10 @@ async def test_each_rank_has_its_own_variables_cards_and_logs(site: Site) -> Non
     seats = (Place("h100", 0, (0, 1)), Place("h100", 0, (2, 3)), Place("h100", 1, (0, 1)))
     show = "echo $RANK $WORLD_SIZE $LOCAL_RANK $TRADEWIND_NODE $CUDA_VISIBLE_DEVICES"
     await site.run(order(run=show, replicas=3, places=seats, accelerator="H100"))
-    shown = [await site.log("job-1", s) for s in ("stdout", "stdout.r1", "stdout.r2")]
+    shown = [await site.log("job-1", s) for s in ("output", "output.r1", "output.r2")]
     assert shown == ["0 3 0 0 0,1\n", "1 3 1 0 2,3\n", "2 3 0 1 0,1\n"]
     extents = await site.scheduler.log_extents("job-1")
-    assert [e.stream for e in extents] == ["stdout", "stdout.r1", "stdout.r2"]
+    assert [e.stream for e in extents] == ["output", "output.r1", "output.r2"]
 
 
 async def test_one_lost_member_ends_the_gang(site: Site) -> None:

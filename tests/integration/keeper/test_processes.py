@@ -18,8 +18,7 @@ async def test_success_with_output_and_usage(site: Site) -> None:
     assert state.outcome == Outcome(OutcomeKind.SUCCEEDED)
     assert state.submitted_ms <= state.started_ms <= state.ended_ms
     assert state.usage.max_rss_bytes > 0
-    assert await site.log("job-1") == "out\n"
-    assert await site.log("job-1", "stderr") == "err\n"
+    assert await site.log("job-1") == "out\nerr\n"
 
 
 async def test_exit_code_is_kept(site: Site) -> None:
@@ -35,7 +34,7 @@ async def test_death_by_signal_is_told_apart_from_exit_codes(site: Site) -> None
 async def test_a_command_that_is_not_there(site: Site) -> None:
     state = await site.run(order(argv=("no-such-program", "x")))
     assert state.outcome == Outcome(OutcomeKind.FAILED, exit_code=127)
-    assert "no-such-program" in await site.log("job-1", "stderr")
+    assert "no-such-program" in await site.log("job-1")
 
 
 async def test_a_file_that_is_no_program(site: Site) -> None:
@@ -105,21 +104,21 @@ async def test_log_is_read_by_offset_while_it_grows(site: Site) -> None:
     await site.scheduler.submit(
         order(run="echo one; while [ ! -e go ]; do sleep 0.02; done; echo two")
     )
-    logs = site.state / "attempts/job-1/logs/stdout"
+    logs = site.state / "attempts/job-1/logs/output"
     await wait_for_file(logs)
-    first = await site.scheduler.read_log("job-1", "stdout", 0, 100)
+    first = await site.scheduler.read_log("job-1", "output", 0, 100)
     assert (first.data, first.total, first.complete) == (b"one\n", 4, False)
     (site.work("job-1") / "go").touch()
     await site.ended("job-1")
-    rest = await site.scheduler.read_log("job-1", "stdout", first.total, 2)
+    rest = await site.scheduler.read_log("job-1", "output", first.total, 2)
     assert (rest.data, rest.offset, rest.total, rest.complete) == (b"tw", 4, 8, True)
-    tail = await site.scheduler.read_log("job-1", "stdout", -4, 100)
+    tail = await site.scheduler.read_log("job-1", "output", -4, 100)
     assert (tail.data, tail.offset) == (b"two\n", 4)
-    assert [e.stream for e in await site.scheduler.log_extents("job-1")] == ["stdout"]
+    assert [e.stream for e in await site.scheduler.log_extents("job-1")] == ["output"]
 
 
 async def test_a_name_that_is_no_stream_is_refused(site: Site) -> None:
-    for name in ("../order.json", "stdout.t-1", "", "stdin"):
+    for name in ("../order.json", "task-x", "", "stdin", "output.r0"):
         with pytest.raises(ValueError, match="not a log stream"):
             await site.scheduler.read_log("job-1", name, 0, 10)
 
@@ -131,13 +130,13 @@ async def test_endless_output_is_cut_and_says_so(site: Site) -> None:
         " sys.stdout.write(('%09d' % n + 'y' * 1014 + '\\n') * 16)"
     )
     await site.run(order(argv=(PYTHON, "-c", code)), timeout_s=60)
-    start = await site.scheduler.read_log("job-1", "stdout", 0, 9)
+    start = await site.scheduler.read_log("job-1", "output", 0, 9)
     assert start.data == b"000000000"
     assert start.total <= 16 * 2**20
     assert start.truncated and start.complete
-    tail = await site.scheduler.read_log("job-1", "stdout", -1024, 9)
+    tail = await site.scheduler.read_log("job-1", "output", -1024, 9)
     assert tail.data == b"%09d" % (90 * 64 - 1)
-    size = (site.state / "attempts/job-1/logs/stdout").stat().st_size
+    size = (site.state / "attempts/job-1/logs/output").stat().st_size
     assert size <= 16 * 2**20
 
 
@@ -250,7 +249,7 @@ async def test_usage_of_a_running_program(site: Site) -> None:
     await site.scheduler.submit(
         order(argv=(PYTHON, "-c", "print('up', flush=True)\nwhile True: pass"))
     )
-    await wait_for_file(site.state / "attempts/job-1/logs/stdout")
+    await wait_for_file(site.state / "attempts/job-1/logs/output")
     await asyncio.sleep(0.5)
     sample = (await site.scheduler.usage(["job-1", "other-1"]))["job-1"]
     assert sample.cpu_ms > 0 and sample.rss_bytes > 0 and sample.processes == 1
