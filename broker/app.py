@@ -11,14 +11,15 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.act.backends.grpc import GrpcGateway
+from broker.act.backends.grpc import GrpcGateway, Listening
 from broker.act.gateway import Gateway
 from broker.act.session_facts import ReportReaders
-from broker.api.app import build_api, serve_api
+from broker.api.application import build_api
+from broker.api.application import serve as serve_api
 from broker.api.services import ApiSettings, Services, TypedRoundTrip
 from broker.control.cycle import Decided, Decider
 from broker.control.enrolment import Enrolment, Reach
@@ -28,7 +29,6 @@ from broker.control.office import Office, OfficePorts
 from broker.control.recording import Recorder
 from broker.control.service import ControlService
 from broker.control.sites import Sites
-from broker.control.tenants import ensure_default_tenant
 from broker.control.tokens import ensure_operator_token
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.directory_blobs import DirectoryBlobs
@@ -80,17 +80,13 @@ class ControlPlane:
 
     office: Office
     services: Services
-    background: tuple[Callable[[], Awaitable[None]], ...]
+    background: tuple[Callable[[], Coroutine[None, None, None]], ...]
 
     async def run(self) -> None:
         """Follow etcd, stand for office, write reports."""
         async with asyncio.TaskGroup() as tasks:
             for work in self.background:
-                tasks.create_task(_forever(work))
-
-
-async def _forever(work: Callable[[], Awaitable[None]]) -> None:
-    await work()
+                tasks.create_task(work())
 
 
 def build(
@@ -103,7 +99,7 @@ def build(
         projection,
         GroupCommitter(backends.store),
         backends.clock,
-        lambda text: [alarm(text) for alarm in alarms][:0] and None,
+        lambda text: alarms[0](text),
     )
     typed = settings.typed_rtt_ms()
     ports = OfficePorts(
@@ -205,7 +201,9 @@ async def serve(settings: BrokerSettings) -> None:
     def gateway(office: Office) -> Gateway:
         readers = ReportReaders(capacity_from, prices_from, round_trips_from)
         gateways.append(
-            GrpcGateway(settings.session_listen, credentials, office, readers, clock)
+            GrpcGateway(
+                Listening(settings.session_listen, credentials), office, readers, clock
+            )
         )
         return gateways[0]
 
@@ -250,7 +248,6 @@ async def _first_start(settings: BrokerSettings, backends: Backends) -> None:
     while True:
         try:
             token = await ensure_operator_token(backends.store, backends.ids, backends.clock)
-            await ensure_default_tenant(backends.store)
             break
         except StoreUnavailable as error:
             log.warning("waiting for etcd: %s", error)

@@ -184,8 +184,8 @@ class Gateway(Protocol):
     ) -> LogPart:
         """Read a log at the site. Raises `SiteSilent`, `LookupError` for an unknown stream."""
 
-    async def end_sessions(self) -> None:
-        """End all sessions: this replica no longer leads. New ones may open later."""
+    def leave_office(self, successor: str) -> None:
+        """This replica leads no more: send every agent to `successor` (empty: unknown)."""
 
     async def close(self) -> None:
         """End all sessions and stop listening."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from broker.act.gateway import Gateway
 from broker.control.books import Books
 from broker.control.closer import Closer, CloserPorts
-from broker.control.cycle import CycleRecord, Cycles, Decider, Sources
+from broker.control.cycle import CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
 from broker.control.sites import Sites
 from broker.feedback.ports import Ledger, LogStore
 from broker.model.fleet import ClusterState
+from broker.model.problem import Problem
 from broker.sense.fleet import identity_from
 from broker.state import keys
 from broker.state.group_commit import GroupCommitter
@@ -97,7 +98,7 @@ class Office:
             finally:
                 self.term = None
                 self._ports.sites.forget_sessions()
-                await self._gateway().end_sessions()
+                self._gateway().leave_office(self.leader_address())
 
     async def _one_term(self) -> None:
         ports = self._ports
@@ -160,6 +161,10 @@ class Office:
         sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell)
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         return Term(leadership, books, leader, cycles, closer, committer)
+
+    async def decide(self, problem: Problem) -> Decided:
+        """Decide a problem that is not applied (a dry run, an explanation)."""
+        return await self._ports.decider(problem)
 
     def alarm(self, text: str) -> None:
         """Something an operator should know; shown in status."""

@@ -11,7 +11,7 @@ from broker.control.books import copies_wanted
 from broker.control.explaining import Explainer
 from broker.control.office import Office
 from broker.control.sites import Sites
-from broker.control.viewing import LogSlice, RegionUnreachable, Viewer
+from broker.control.viewing import LogRequest, LogSlice, RegionUnreachable, Viewer
 from broker.feedback.ports import LogStore
 from broker.model.fleet import Fleet
 from broker.model.jobs import AttemptPhase, Job, JobPhase
@@ -49,20 +49,12 @@ class ControlService:
 
     # Logs -----------------------------------------------------------------------------------------
 
-    async def read_log(
-        self,
-        job: Job,
-        uid: str,
-        cluster: str,
-        stream: str,
-        offset: int,
-        limit: int,
-        wait_ms: int,
-    ) -> LogSlice:
+    async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         """Bytes of a stream from `offset`: from our own store once complete, else from the site.
 
         Raises `RegionUnreachable`, `FeedbackUnavailable`.
         """
+        uid, stream, offset, limit = ask.uid, ask.stream, ask.offset, ask.limit_bytes
         for kept in await self.logs.streams(uid):
             if kept.name == stream and (kept.complete or offset < kept.length_bytes):
                 data = await self.logs.read(uid, stream, offset, limit)
@@ -74,14 +66,14 @@ class ControlService:
             return LogSlice(b"", offset, None, waiting=f"{uid} is {attempt.phase.value}")
         try:
             part = await self.gateway().read_log(
-                cluster, uid, stream, offset, limit, wait_ms=wait_ms
+                ask.cluster, uid, stream, offset, limit, wait_ms=ask.wait_ms
             )
         except LookupError:
             ended = attempt is not None and attempt.phase is AttemptPhase.ENDED
             return LogSlice(b"", offset, 0 if ended else None, complete=ended)
         except (SiteSilent, TimeoutError) as silent:
             raise RegionUnreachable(
-                f"{cluster} holds this log and is silent; it comes when the site is back"
+                f"{ask.cluster} holds this log and is silent; it comes when the site is back"
             ) from silent
         end = part.offset + len(part.data)
         done = part.complete and end >= part.total_bytes
