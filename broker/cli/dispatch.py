@@ -26,10 +26,20 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; its exit code."""
-    words = list(arguments)
+    try:
+        code = _run(list(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); nothing may be written any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.CLOSED_PIPE
+
+
+def _run(words: list[str]) -> int:
     if not words or words[0] in ("--help", "-h", "help"):
         if len(words) > 1 and words[0] == "help" and find(words[1]):
-            return run([words[1], "--help"])
+            return _run([words[1], "--help"])
         sys.stdout.write(overview())
         return Exit.OK
     if words[0] in ("--version", "-V"):
@@ -40,14 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         remedy = f"did you mean {' or '.join(near)}?" if near else "`tradewind --help` lists them"
         complain(f"no such command: {words[0]}", remedy)
         return Exit.BAD_INPUT
-    try:
-        code = _guarded(entry, words[1:])
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); nothing may be written any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.CLOSED_PIPE
+    return _guarded(entry, words[1:])
 
 
 def _guarded(entry: Entry, words: list[str]) -> int:

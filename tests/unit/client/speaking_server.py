@@ -17,6 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
+Asked = tuple[str, str, dict[str, str], dict[str, str]]  # method, path, query, headers
 TOKEN = "tw_test_secret"
 JOB = "j00000000000000a1"
 
@@ -61,7 +62,7 @@ class SpeakingServer:
     log_script: list[list[tuple[str, Any] | None]] = field(default_factory=list)
     log: bytes = b""
     faults: list[Callable[[web.Request], web.Response | None]] = field(default_factory=list)
-    requests: list[tuple[str, str, dict[str, str], dict[str, str]]] = field(default_factory=list)
+    requests: list[Asked] = field(default_factory=list)
     events: bool = True
     port: int = 0
     _changed: asyncio.Event | None = None
@@ -71,7 +72,7 @@ class SpeakingServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def asked(self, method: str, path: str) -> list[tuple[str, str, dict[str, str], dict[str, str]]]:
+    def asked(self, method: str, path: str) -> list[Asked]:
         return [each for each in self.requests if each[0] == method and each[1] == path]
 
     def end_job(self, job_id: str, kind: str = "succeeded", exit_code: int = 0) -> None:

@@ -128,7 +128,7 @@ async def test_an_answer_that_is_no_json_is_garbled(
 async def test_nothing_listening_is_said_with_the_reason() -> None:
     nobody = connect(Connection("http://127.0.0.1:1", TOKEN), Patience(total_s=0.2))
     async with nobody as client:
-        with pytest.raises(NotReachable, match="127.0.0.1:1 cannot be reached: Connect call failed|refused"):
+        with pytest.raises(NotReachable, match="127.0.0.1:1 cannot be reached: .+"):
             await client.status()
 
 

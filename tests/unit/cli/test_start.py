@@ -1,0 +1,94 @@
+"""What is loaded when the command line starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from broker.cli.dispatch import run
+from broker.cli.table import TABLE
+
+HEAVY = ("ortools", "grpc", "sqlalchemy", "numpy", "google", "cryptography")
+
+
+def loaded_by(code: str) -> set[str]:
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    return {name.split(".")[0] for name in out.splitlines()}
+
+
+def test_the_command_line_loads_nothing_heavy() -> None:
+    loaded = loaded_by("import broker.cli, broker.__main__")
+    assert not loaded & {*HEAVY, "aiohttp", "typer", "rich", "pydantic"}
+
+
+def test_no_command_of_the_client_loads_a_solver_or_grpc() -> None:
+    targets = sorted({entry.target.partition(":")[0] for entry in TABLE if not entry.extra})
+    loaded = loaded_by("\n".join(f"import {target}" for target in targets))
+    assert not loaded & set(HEAVY)
+
+
+def test_the_client_needs_only_the_vocabulary() -> None:
+    out = subprocess.run(
+        [sys.executable, "-c", "import broker.client, sys; print('\\n'.join(sys.modules))"],
+        capture_output=True, text=True, check=True, timeout=60,
+    ).stdout  # fmt: skip
+    ours = {name for name in out.splitlines() if name.startswith("broker.")}
+    assert all(name.startswith(("broker.client", "broker.model")) for name in ours)
+
+
+def test_every_entry_of_the_table_is_there() -> None:
+    from importlib import import_module
+
+    assert len({entry.name for entry in TABLE}) == len(TABLE)
+    for entry in TABLE:
+        module, _, attribute = entry.target.partition(":")
+        assert callable(getattr(import_module(module), attribute)), entry
+
+
+def test_a_missing_extra_is_named(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'yaml':\n"
+        "            raise ModuleNotFoundError('no', name='ortools')\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from broker.cli.dispatch import run\n"
+        "open('job.yaml', 'w').write('run: x')\n"
+        "sys.exit(run(['plan', 'job.yaml']))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert "pip install 'tradewind[broker]'" in ran.stderr
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    ran = subprocess.run(
+        f"{sys.executable} -m broker --help | true; echo ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.stdout.strip() in ("0", "141")
+    assert ran.stderr == ""
+
+
+def test_nothing_said_is_the_overview() -> None:
+    assert run([]) == 0
+    assert run(["help", "jobs"]) == 0
+
+
+def test_the_manual_has_every_command_and_exit_code() -> None:
+    from broker.cli.exits import Exit
+
+    page = (Path(__file__).parents[3] / "docs/cli.md").read_text()
+    for entry in TABLE:
+        assert f"| `tradewind {entry.name}" in page, entry.name
+    for code in Exit:
+        assert f"| {code.value} | " in page, code
