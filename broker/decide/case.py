@@ -3,7 +3,7 @@ index."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,7 @@ class Case:
     reward_usd: Floats
     lost_work_usd: float
     quotas: tuple[Quota, ...]
+    quotas_of: Mapping[int, Sequence[int]]
 
     @property
     def priorities(self) -> list[int]:
@@ -72,6 +73,11 @@ def build_case(problem: Problem) -> Case:
         for k, p in zip(options.class_index.tolist(), options.pool_index.tolist(), strict=True)
         if (shape := shapes[p]) is not None
     ]
+    quotas = _quotas(problem, classes, options)
+    quotas_of: dict[int, list[int]] = {}
+    for index, quota in enumerate(quotas):
+        for option in quota.options:
+            quotas_of.setdefault(option, []).append(index)
     running = [0.0 if c.job.current_pool is None else c.job.lost_work_usd for c in classes]
     return Case(
         problem=problem,
@@ -82,7 +88,8 @@ def build_case(problem: Problem) -> Case:
         gang=tuple(item.job.gang_accelerators for item in classes),
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
         lost_work_usd=sum(c.count * lost for c, lost in zip(classes, running, strict=True)),
-        quotas=_quotas(problem, classes, options),
+        quotas=quotas,
+        quotas_of=quotas_of,
     )
 
 

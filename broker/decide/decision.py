@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,15 +47,16 @@ def decide(problem: Problem, budget: Budget | None = None, solve: Solve = cpsat.
     """
     case = build_case(problem)
     floor = _best_floor(case, solve)
-    plans = [_improved_plan(case, floor, budget or Budget(), solve)]
-    plans.append(_plan(case, floor, PlanStatus.FLOOR, None, plans[0].notes))
-    for plan in plans:
-        violations = verify(problem, plan)
-        if not violations:
-            return plan
-        alarm = f"a plan was refused by the verifier: {violations[0].text}"
-        plans[1] = replace(plans[1], notes=(*plans[1].notes, alarm))
-    raise NoVerifiedPlan(plans[1].notes[-1])
+    plan = _improved_plan(case, floor, budget or Budget(), solve)
+    violations = verify(problem, plan)
+    if not violations:
+        return plan
+    alarm = f"a plan was refused by the verifier: {violations[0].text}"
+    plan = _plan(case, floor, PlanStatus.FLOOR, None, (*plan.notes, alarm))
+    violations = verify(problem, plan)
+    if violations:
+        raise NoVerifiedPlan(violations[0].text)
+    return plan
 
 
 def _improved_plan(case: Case, floor: Candidate, budget: Budget, solve: Solve) -> Plan:

@@ -152,10 +152,6 @@ class Floor:
         self._quota_left = [quota.limit for quota in case.quotas]
         self._placed_first = frozenset(case.weighty_classes())
         self._used: dict[tuple[str, str | None], int] = {}
-        self._quotas_of: dict[int, list[int]] = {}
-        for index, quota in enumerate(case.quotas):
-            for option in quota.options:
-                self._quotas_of.setdefault(option, []).append(index)
 
     def room(self, option: int, wanted: int) -> int:
         """How many copies of an option, at most `wanted`, pass quotas and pool totals."""
@@ -163,7 +159,7 @@ class Floor:
         k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
         job = case.classes[k].job
         room = min(wanted, int(case.options.most[option]))
-        for quota in self._quotas_of.get(option, ()):
+        for quota in case.quotas_of.get(option, ()):
             room = min(room, self._quota_left[quota] // case.gang[k])
         for left, need in (
             (self._cpus[p], job.replica_cpus * job.replicas),
@@ -226,7 +222,7 @@ class Floor:
         self.counts[option] += copies
         self._cpus[p] -= copies * job.replicas * job.replica_cpus
         self._memory[p] -= copies * job.replicas * job.replica_memory_gib
-        for quota in self._quotas_of.get(option, ()):
+        for quota in case.quotas_of.get(option, ()):
             self._quota_left[quota] -= copies * case.gang[k]
         for cluster in (None, case.problem.pools[p].cluster):
             key = (job.tenant, cluster)

@@ -3,12 +3,15 @@ reason that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from broker.decide.case import Case
 from broker.decide.greedy import Floor
+from broker.decide.shapes import amount_of, fits, room_of
 from broker.decide.terms import Geography, refusals
-from broker.model.problem import Job, Pool
+from broker.model.problem import Job, NodeGroup, Pool
 from federation.refusals import Refusal, RefusalCode
 
 _OPTIONS_LOOKED_AT = 30
@@ -35,14 +38,6 @@ class Reasons:
         self.case = case
         self.floor = floor
         self._where = Geography(case.problem)
-        self._option = {
-            pair: index
-            for index, pair in enumerate(
-                zip(
-                    case.options.class_index.tolist(), case.options.pool_index.tolist(), strict=True
-                )
-            )
-        }
         self._limits = {tenant.name: tenant for tenant in case.problem.tenants}
 
     def why_waiting(self, k: int) -> Refusal:
@@ -55,22 +50,27 @@ class Reasons:
         found = [refusal for pool in pools for refusal in self.against(k, pool)[:1]]
         if not found:
             return Refusal(RefusalCode.NO_CLUSTERS, "federation", "a pool", "none")
-        return min(found, key=_distance)
+        return min(found, key=distance)
 
     def against(self, k: int, pool_index: int) -> list[Refusal]:
-        """All that stands against one more copy of a class in a pool; empty never: a copy that
+        """All that stands against one more copy of a class in a pool. Never empty: a copy that
         could start there was not chosen."""
         job = self.case.classes[k].job
         pool = self.case.problem.pools[pool_index]
-        found = list(refusals(self._where, job, pool))
+        option = self._option(k, pool_index)
+        found = [] if option is not None else list(refusals(self._where, job, pool))
         if found:
             return found
-        found = [*self._quotas(job, pool), *self._sizes(job, pool)]
-        option = self._option.get((k, pool_index))
-        if option is not None:
-            found += self._full(option, job, pool)
-            found += [] if found else self._not_worth(option, job, pool)
+        found = [*self._quotas(job, pool), *(_too_large(job, pool) or self._full(k, pool_index))]
+        if not found and option is not None:
+            found = self._not_worth(option, job, pool)
         return found or [Refusal(RefusalCode.NOT_CHOSEN, pool.name)]
+
+    def _option(self, k: int, pool_index: int) -> int | None:
+        options = self.case.options
+        first, last = int(options.first[k]), int(options.first[k + 1])
+        at = np.flatnonzero(options.pool_index[first:last] == pool_index)
+        return first + int(at[0]) if len(at) else None
 
     def _quotas(self, job: Job, pool: Pool) -> Iterator[Refusal]:
         tenant = self._limits.get(job.tenant)
@@ -91,49 +91,42 @@ class Reasons:
                 continue
             used = self.floor.accelerators_used(tenant.name, cluster)
             if used + gang > limit:
-                has = f"{max(0, limit - used)} of {limit} accelerators"
-                advice = f"{used + gang - limit} more accelerators of quota"
-                yield Refusal(code, subject, f"{gang} accelerators", has, advice)
+                has = f"{max(0, limit - used)} left of the quota"
+                advice = f"{used + gang - limit} more of quota"
+                yield Refusal(code, subject, counted(gang, "accelerator"), has, advice)
 
-    def _sizes(self, job: Job, pool: Pool) -> Iterator[Refusal]:
-        """Whether even an empty pool would be too small."""
+    def _full(self, k: int, pool_index: int) -> list[Refusal]:
+        """What is free now and not enough."""
+        job = self.case.classes[k].job
+        pool = self.case.problem.pools[pool_index]
+        found: list[Refusal] = []
         size = job.accelerators_per_replica
-        nodes = pool.when_empty or pool.nodes
-        largest = max((group.free_accelerators for group in nodes if group.count), default=0)
-        if size > max(largest, 0):
-            unit = "free accelerators on one node"
-            code = RefusalCode.REPLICA_TOO_LARGE
-            if pool.when_empty or size > pool.accelerators_per_node:
-                yield Refusal(code, pool.name, f"{size} {unit}", f"{largest}")
-            else:
-                code = RefusalCode.NO_CAPACITY
-                yield Refusal(code, pool.name, f"{size} {unit}", f"{largest}")
-            return
-        total = sum(group.count * group.free_accelerators for group in nodes)
-        if job.gang_accelerators > total:
-            code = RefusalCode.GANG_TOO_LARGE if pool.when_empty else RefusalCode.NO_CAPACITY
-            needed = f"{job.gang_accelerators} free accelerators"
-            yield Refusal(code, pool.name, needed, f"{total}")
-
-    def _full(self, option: int, job: Job, pool: Pool) -> Iterator[Refusal]:
-        floor = self.floor
-        pool_index = int(self.case.options.pool_index[option])
-        nodes = floor.nodes[pool_index]
-        kind = int(self.case.kind[option])
-        free = 0 if nodes is None else nodes.capacity(kind)
+        nodes, option = self.floor.nodes[pool_index], self._option(k, pool_index)
+        if nodes is None or option is None:
+            free = places(job, pool.nodes)
+        else:
+            free = nodes.capacity(int(self.case.kind[option]))
         if free < job.replicas:
-            size = job.accelerators_per_replica
-            needed = f"{job.replicas} x {size} free accelerators"
-            advice = f"{job.replicas - free} more places of {size} accelerators"
-            yield Refusal(RefusalCode.NO_CAPACITY, pool.name, needed, f"{free} x {size}", advice)
+            needed = f"{job.replicas} x {size} free"
+            missing = counted(job.replicas - free, "more place")
+            advice = f"{missing} of {counted(size, 'accelerator')}"
+            code = RefusalCode.NO_CAPACITY
+            found.append(Refusal(code, pool.name, needed, f"{free} x {size}", advice))
         for code, need, left, unit in (
-            (RefusalCode.NO_CPUS, job.replica_cpus, floor.cpus_left(pool_index), "cpus"),
-            (RefusalCode.NO_MEMORY, job.replica_memory_gib, floor.memory_left(pool_index), "GiB"),
+            (RefusalCode.NO_CPUS, job.replica_cpus, self.floor.cpus_left(pool_index), "cpus"),
+            (
+                RefusalCode.NO_MEMORY,
+                job.replica_memory_gib,
+                self.floor.memory_left(pool_index),
+                "GiB",
+            ),
         ):
             if need * job.replicas > left:
                 needed = f"{need * job.replicas:g} {unit}"
                 advice = f"{need * job.replicas - left:.4g} more {unit}"
-                yield Refusal(code, pool.name, needed, f"{max(0.0, left):.4g} {unit}", advice)
+                has = f"{max(0.0, left):.4g} {unit}"
+                found.append(Refusal(code, pool.name, needed, has, advice))
+        return found
 
     def _not_worth(self, option: int, job: Job, pool: Pool) -> list[Refusal]:
         case = self.case
@@ -146,7 +139,40 @@ class Reasons:
         return [Refusal(RefusalCode.VALUE_BELOW_COST, pool.name, needed, has, advice)]
 
 
-def _distance(refusal: Refusal) -> tuple[int, str]:
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it has to be."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def places(job: Job, nodes: Sequence[NodeGroup]) -> int:
+    """Replicas of a job that fit on some nodes with nothing else on them."""
+    need = amount_of(job)
+    return sum(group.count * fits(need, room_of(group)) for group in nodes)
+
+
+def _too_large(job: Job, pool: Pool) -> list[Refusal]:
+    """Whether the pool would be too small with nothing running at all."""
+    size = job.accelerators_per_replica
+    if size > pool.accelerators_per_node:
+        needed, has = f"{size} accelerators on one node", f"{pool.accelerators_per_node}"
+        return [Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has)]
+    if not pool.when_empty:
+        return []
+    most = places(job, pool.when_empty)
+    if most == 0:
+        largest = max(group.free_accelerators for group in pool.when_empty)
+        needed = f"{size} accelerators, {job.replica_cpus:g} cpus and "
+        needed += f"{job.replica_memory_gib:g} GiB on one node"
+        has = f"nodes of at most {largest} accelerators"
+        return [Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has)]
+    if most < job.replicas:
+        needed, has = f"{job.replicas} x {size} accelerators", f"{most} x {size} when empty"
+        return [Refusal(RefusalCode.GANG_TOO_LARGE, pool.name, needed, has)]
+    return []
+
+
+def distance(refusal: Refusal) -> tuple[int, str]:
+    """How far a reason is from a start: the nearest is the one that is told."""
     if refusal.code in _NEAREST_FIRST:
         return (_NEAREST_FIRST.index(refusal.code), "")
     return (len(_NEAREST_FIRST), refusal.code.value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from decimal import ROUND_CEILING, Decimal
 
 from broker.model.problem import Cluster, Job, Pool, Problem
 from federation.refusals import Refusal, RefusalCode
@@ -115,7 +116,7 @@ def refusals(where: Geography, job: Job, pool: Pool) -> Iterator[Refusal]:
     rtt = where.rtt_ms(job, pool)
     if not within(rtt, job.max_rtt_ms):
         limit = f"at most {job.max_rtt_ms:g} ms"
-        advice = f"max_rtt_ms {_up(rtt)}"
+        advice = f"max_rtt_ms {rounded_up(rtt):g}"
         yield _no(RefusalCode.ROUND_TRIP_TOO_LONG, pool, limit, f"{rtt:.4g} ms", advice)
     if pool.accelerator in job.accelerators:
         yield from _time_and_money(where, job, pool)
@@ -131,14 +132,14 @@ def _time_and_money(where: Geography, job: Job, pool: Pool) -> Iterator[Refusal]
     delay_h = (where.cold_start_s(job, pool) + where.start_delay_s(job, pool)) / 3600
     if not within(hours + delay_h, job.deadline_h):
         limit = f"an end within {job.deadline_h:g} h"
-        advice = f"deadline_h {_up(hours + delay_h)}"
+        advice = f"deadline_h {rounded_up(hours + delay_h):g}"
         has = f"an end in {hours + delay_h:.4g} h"
         yield _no(RefusalCode.DEADLINE_TOO_SOON, pool, limit, has, advice)
     spending = job.gang_accelerators * pool.price_usd_per_accelerator_hour * hours
     spending += where.egress_usd(job, pool)
     if not within(spending, job.budget_usd):
         limit = f"at most {job.budget_usd:g} USD"
-        advice = f"budget_usd {_up(spending)}"
+        advice = f"budget_usd {rounded_up(spending):.10g}"
         yield _no(RefusalCode.OVER_BUDGET, pool, limit, f"{spending:.4g} USD", advice)
 
 
@@ -146,9 +147,10 @@ def _no(code: RefusalCode, pool: Pool, needed: str, available: str, advice: str 
     return Refusal(code, pool.name, needed, available, advice)
 
 
-def _up(figure: float) -> str:
+def rounded_up(figure: float) -> float:
     """A figure rounded up to four digits, so that it is enough as a limit."""
-    if figure <= 0:
-        return "0"
-    step = 10.0 ** (math.floor(math.log10(figure)) - 3)
-    return f"{math.ceil(figure / step - SLACK) * step:.10g}"
+    if figure <= 0 or not math.isfinite(figure):
+        return max(figure, 0.0)
+    step = Decimal(10) ** (math.floor(math.log10(figure)) - 3)
+    steps = (Decimal(figure) / step).to_integral_value(ROUND_CEILING)
+    return float(steps * step)

@@ -1,0 +1,241 @@
+"""Why a job is where it is, or why it waits: the candidate table, the reason per cluster, and the
+smallest change that would start it. Values only; rendering is for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from broker.decide.case import build_case
+from broker.decide.changes import Advice, advise, can_start
+from broker.decide.greedy import Floor
+from broker.decide.reasons import Reasons, distance
+from broker.decide.remaining import alone, left_over
+from broker.decide.terms import CostTerms, Geography, cost_terms, refusals
+from broker.model.plan import Plan
+from broker.model.problem import Job, Pool, Problem
+from federation.refusals import Refusal, RefusalCode
+
+_ADVISED_POOLS = 40
+"""Pools, those with the fewest reasons against them, for which a change is looked for."""
+
+
+class Standing(StrEnum):
+    """How a waiting job stands with a cluster."""
+
+    NEVER_FITS = "never fits"
+    FITS_WHEN_EMPTY = "fits when empty"
+    QUOTA = "waiting for quota"
+    DATA = "data"
+    POLICY = "policy"
+    PRICE = "price"
+    TIME = "deadline"
+    MAINTENANCE = "maintenance"
+    UNREACHABLE = "cluster unreachable"
+    COULD_START = "could start"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One pool for one job. `terms` is the cost of a copy (None where the model is not accepted),
+    `refusals` all that stands against it, empty when it could go there. `chosen` counts the copies
+    that the plan put there."""
+
+    pool: str
+    cluster: str
+    region: str
+    accelerator: str
+    spot: bool
+    rate_usd_per_h: float
+    hours: float | None
+    start_s: float
+    rtt_ms: float
+    terms: CostTerms | None
+    refusals: tuple[Refusal, ...]
+    chosen: int = 0
+
+    @property
+    def feasible(self) -> bool:
+        """Whether nothing stands against it."""
+        return not self.refusals
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        total = "" if self.terms is None else f", {self.terms.total_usd:.2f} USD a copy"
+        line = f"{self.pool} ({self.cluster}, {self.region}){total}"
+        if self.chosen:
+            return f"{line}: CHOSEN for {self.chosen}"
+        return f"{line}: {self.refusals[0].text}" if self.refusals else line
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReason:
+    """Why one more copy does not start in a cluster: the reasons of its nearest pool."""
+
+    cluster: str
+    pool: str
+    standing: Standing
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"{self.cluster}: {self.standing}: {self.refusals[0].text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why copies of a job wait, by cluster in the problem's order, and the smallest change that
+    would start one (None when no change known here would). `advice` is confirmed by deciding that
+    one job again, with the change, beside all that the plan placed."""
+
+    job: str
+    waiting: int
+    reasons: tuple[ClusterReason, ...]
+    advice: Advice | None
+
+
+def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Candidate, ...]:
+    """Every pool for one copy of a job, in the problem or not, the cheapest that could take it
+    first. With a plan, what the plan placed counts as taken, apart from where it put this job."""
+    where = Geography(problem)
+    left = problem if plan is None else left_over(problem, plan)
+    chosen: dict[str, int] = {}
+    if plan is not None:
+        chosen = {item.pool: item.count for item in plan.assignments if item.job == job.id}
+    table = [_candidate(where, left, job, pool, chosen.get(pool.name, 0)) for pool in left.pools]
+    return tuple(sorted(table, key=_candidate_order))
+
+
+def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
+    """Why copies of a job are not in a plan. Raises KeyError for a job not in the problem."""
+    job = {job.id: job for job in problem.jobs}[job_id]
+    waiting = sum(item.count for item in plan.unplaced if item.job == job_id)
+    left = left_over(problem, plan)
+    originals = {pool.name: pool for pool in problem.pools}
+    by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
+    for pool in left.pools:
+        reason = _reason(left, job, pool, originals[pool.name])
+        by_cluster[pool.cluster].append((reason, pool))
+    nearest = [
+        min((reason for reason, _ in found), key=_nearness)
+        for found in by_cluster.values()
+        if found
+    ]
+    advice = _smallest_change(left, job, [pair for pairs in by_cluster.values() for pair in pairs])
+    return Explanation(job_id, waiting, tuple(nearest), advice)
+
+
+def _candidate(where: Geography, left: Problem, job: Job, pool: Pool, chosen: int) -> Candidate:
+    known = pool.accelerator in job.accelerators
+    against = tuple(refusals(where, job, pool))
+    if not against and not chosen:
+        single = alone(left, job, pool)
+        against = () if can_start(single) else tuple(_against(single))
+    return Candidate(
+        pool=pool.name,
+        cluster=pool.cluster,
+        region=where.region(pool),
+        accelerator=pool.accelerator,
+        spot=pool.spot,
+        rate_usd_per_h=job.gang_accelerators * pool.price_usd_per_accelerator_hour,
+        hours=job.runtime_h / job.accelerators[pool.accelerator] if known else None,
+        start_s=where.cold_start_s(job, pool) + where.start_delay_s(job, pool),
+        rtt_ms=where.rtt_ms(job, pool),
+        terms=cost_terms(where, job, pool) if known else None,
+        refusals=() if chosen else against,
+        chosen=chosen,
+    )
+
+
+def _candidate_order(candidate: Candidate) -> tuple[bool, bool, float, str]:
+    total = float("inf") if candidate.terms is None else candidate.terms.total_usd
+    return (not candidate.chosen, not candidate.feasible, total, candidate.pool)
+
+
+def _against(single: Problem) -> Iterator[Refusal]:
+    case = build_case(single)
+    yield from Reasons(case, Floor(case)).against(0, 0)
+
+
+def _reason(left: Problem, job: Job, pool: Pool, original: Pool) -> ClusterReason:
+    """The reasons of one pool. `original` is the pool before the plan took its share."""
+    single = alone(left, job, pool)
+    found = tuple(_against(single))
+    first = found[0].code
+    if first in _STANDINGS:
+        standing = _STANDINGS[first]
+    elif first is RefusalCode.NOT_CHOSEN:
+        standing = Standing.COULD_START
+    else:
+        standing = Standing.NEVER_FITS
+        for nodes in (original.when_empty, original.nodes):
+            empty = replace(original, nodes=nodes or original.nodes, unusable=None)
+            if nodes is original.when_empty and nodes:
+                empty = replace(empty, free_cpus=None, free_memory_gib=None)
+            if can_start(replace(alone(left, job, empty), tenants=())):
+                standing = Standing.FITS_WHEN_EMPTY
+    return ClusterReason(pool.cluster, pool.name, standing, found)
+
+
+def _nearness(reason: ClusterReason) -> tuple[int, int, tuple[int, str], str]:
+    found = reason.refusals
+    standing = _NEAREST_FIRST.index(reason.standing)
+    return (standing, len(found), distance(found[0]), reason.pool)
+
+
+def _smallest_change(
+    left: Problem, job: Job, pairs: list[tuple[ClusterReason, Pool]]
+) -> Advice | None:
+    ranked = sorted(pairs, key=lambda pair: (len(pair[0].refusals), *_nearness(pair[0])))
+    found = [advise(alone(left, job, pool)) for _, pool in ranked[:_ADVISED_POOLS]]
+    return min((advice for advice in found if advice is not None), key=_rank, default=None)
+
+
+def _rank(advice: Advice) -> tuple[int, int, float, str]:
+    return advice.rank
+
+
+_NEAREST_FIRST = (
+    Standing.COULD_START,
+    Standing.QUOTA,
+    Standing.FITS_WHEN_EMPTY,
+    Standing.PRICE,
+    Standing.TIME,
+    Standing.POLICY,
+    Standing.DATA,
+    Standing.MAINTENANCE,
+    Standing.UNREACHABLE,
+    Standing.NEVER_FITS,
+)
+_STANDINGS = {
+    RefusalCode.WRONG_ACCELERATOR: Standing.NEVER_FITS,
+    RefusalCode.REPLICA_TOO_LARGE: Standing.NEVER_FITS,
+    RefusalCode.GANG_TOO_LARGE: Standing.NEVER_FITS,
+    RefusalCode.SPOT_NOT_ALLOWED: Standing.POLICY,
+    RefusalCode.REGION_NOT_ALLOWED: Standing.POLICY,
+    RefusalCode.CLUSTER_NOT_ALLOWED: Standing.POLICY,
+    RefusalCode.POLICY_DENIED: Standing.POLICY,
+    RefusalCode.TENANT_NOT_ALLOWED: Standing.POLICY,
+    RefusalCode.ISOLATION_TOO_WEAK: Standing.POLICY,
+    RefusalCode.ROUND_TRIP_TOO_LONG: Standing.POLICY,
+    RefusalCode.ROUND_TRIP_UNKNOWN: Standing.POLICY,
+    RefusalCode.DEADLINE_TOO_SOON: Standing.TIME,
+    RefusalCode.RUNTIME_TOO_LONG: Standing.TIME,
+    RefusalCode.OVER_BUDGET: Standing.PRICE,
+    RefusalCode.PRICE_CAP: Standing.PRICE,
+    RefusalCode.PRICE_UNKNOWN: Standing.PRICE,
+    RefusalCode.VALUE_BELOW_COST: Standing.PRICE,
+    RefusalCode.TENANT_QUOTA: Standing.QUOTA,
+    RefusalCode.CLUSTER_QUOTA: Standing.QUOTA,
+    RefusalCode.DATA_MISSING: Standing.DATA,
+    RefusalCode.MAINTENANCE: Standing.MAINTENANCE,
+    RefusalCode.DRAINING: Standing.MAINTENANCE,
+    RefusalCode.PAUSED: Standing.MAINTENANCE,
+    RefusalCode.BLACKOUT: Standing.MAINTENANCE,
+    RefusalCode.CLUSTER_UNREACHABLE: Standing.UNREACHABLE,
+    RefusalCode.CAPACITY_STALE: Standing.UNREACHABLE,
+    RefusalCode.CAPACITY_UNKNOWN: Standing.UNREACHABLE,
+}
