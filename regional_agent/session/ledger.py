@@ -105,9 +105,7 @@ class Ledger:
     """The pools of the site and who holds what in them."""
 
     pools: tuple[Pool, ...]
-    reservations: Mapping[str, Reservation] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    reservations: Mapping[str, Reservation] = field(default_factory=lambda: MappingProxyType({}))
 
     def reserve(self, uid: str, request: Request) -> tuple[Ledger, Reservation] | Refusal:
         """Hold capacity for `uid`, on the fullest nodes that fit so that empty ones stay whole.
@@ -162,7 +160,12 @@ class Ledger:
 
     def free(self) -> Mapping[str, tuple[NodeGroup, ...]]:
         """Per pool what is free now, nodes alike merged, the freest group first."""
-        return {pool.name: _groups(pool, self._nodes(pool)) for pool in self.pools}
+        return {pool.name: self.groups(pool) for pool in self.pools}
+
+    def groups(self, pool: Pool, without: frozenset[int] = frozenset()) -> tuple[NodeGroup, ...]:
+        """What is free in one pool, leaving out the nodes with indices in `without`."""
+        nodes = enumerate(self._nodes(pool))
+        return _groups(pool, [node for index, node in nodes if index not in without])
 
     def _with(self, reservations: dict[str, Reservation]) -> Ledger:
         return Ledger(self.pools, MappingProxyType(reservations))
@@ -181,9 +184,7 @@ class Ledger:
         return nodes
 
 
-def _pack(
-    pool: Pool, nodes: list[NodeFree], request: Request, wanted: int
-) -> tuple[Place, ...]:
+def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> tuple[Place, ...]:
     """Places for up to `wanted` replicas: best fit, exact because all of them are alike."""
     left = list(nodes)
     places: list[Place] = []

@@ -1,0 +1,149 @@
+"""What the agent reports of its site: values, and the pure merge that makes them.
+
+A report is one instant: what the site's nodes have, minus all the agent has said yes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from regional_agent.session.ledger import Ledger, NodeGroup, Pool
+
+__all__ = [
+    "CapacityReport",
+    "LatencyReport",
+    "NodeGroup",
+    "PoolCapacity",
+    "PoolPrice",
+    "PriceReport",
+    "RoundTrip",
+    "SiteState",
+    "capacity_report",
+    "changed",
+]
+
+OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCapacity:
+    """One pool: groups of nodes that are alike. `simulated` cards exist on paper only."""
+
+    pool: str
+    groups: tuple[NodeGroup, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SiteState:
+    """What the agent knows of its own doings at the instant of a report.
+
+    `dispatch_seq`, `event_seq`: the last command taken and event written that the figures
+    reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused.
+    """
+
+    as_of_ms: int
+    dispatch_seq: int
+    event_seq: int
+    locally_pending: int = 0
+    start_p50_ms: int = 0
+    start_p90_ms: int = 0
+    state: str = OPEN
+    max_submit: int = 0
+    max_array: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """`generation` counts reports; a later one replaces an earlier one whole."""
+
+    generation: int
+    site: SiteState
+    pools: tuple[PoolCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPrice:
+    """Per accelerator hour in micro-USD: what one more costs (`marginal`, decides) and in full."""
+
+    pool: str
+    kind: str
+    marginal_micro_usd: int
+    full_micro_usd: int
+    as_of_ms: int
+    source: str
+    valid_until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PriceReport:
+    """Prices valid at the instant it was made."""
+
+    generation: int
+    pools: tuple[PoolPrice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """TCP connect time to a target of a region in microseconds; -1 = unreachable."""
+
+    target_region: str
+    target: str
+    rtt_us: int
+    measured_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyReport:
+    """The newest measurement to every target."""
+
+    generation: int
+    round_trips: tuple[RoundTrip, ...]
+
+
+def capacity_report(
+    generation: int,
+    ledger: Ledger,
+    site: SiteState,
+    unschedulable: Mapping[str, frozenset[int]] | None = None,
+) -> CapacityReport:
+    """The capacity of the ledger's pools less what it holds.
+
+    `unschedulable` names nodes by pool and index that take nothing new (cordoned, failed): they
+    are left out altogether, not shown as full. A site that is not open has nothing free.
+    """
+    out = unschedulable or {}
+    closed = site.state != OPEN
+    pools = tuple(
+        PoolCapacity(
+            pool.name,
+            tuple(_full(g) if closed else g for g in groups),
+            pool.simulated,
+        )
+        for pool, groups in (
+            (pool, ledger.groups(pool, out.get(pool.name, frozenset()))) for pool in ledger.pools
+        )
+    )
+    return CapacityReport(generation, site, pools)
+
+
+def changed(before: CapacityReport | None, now: CapacityReport) -> bool:
+    """True if `now` says something new: more than another time or generation."""
+    if before is None:
+        return True
+    same_time = replace(now.site, as_of_ms=before.site.as_of_ms)
+    return (before.pools, before.site) != (now.pools, same_time)
+
+
+def merge_pools(declared: Sequence[Pool], found: Sequence[Pool]) -> tuple[Pool, ...]:
+    """Declared pools, then those found that no declared one has the name of.
+
+    What the operator declares stands, also where a collector sees something else.
+    """
+    names = {pool.name for pool in declared}
+    return (*declared, *(pool for pool in found if pool.name not in names))
+
+
+def _full(group: NodeGroup) -> NodeGroup:
+    return replace(group, free=0, free_cpus_milli=0, free_memory_bytes=0)
