@@ -99,7 +99,7 @@ class Cycles:
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
         waiting = queue(self._leader.books, started_ms)
-        if not waiting or not world.fleet.clusters:
+        if not waiting:
             return 0
         problem = build(world, waiting)
         decided = await self._decider(problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,8 +17,7 @@ from broker.control.build_problem import Waiting, World, build
 from broker.control.office import Office
 from broker.control.sites import Sites
 from broker.control.viewing import Viewer
-from broker.decide.explain import Advice, ClusterReason, explain_unplaced
-from broker.decide.explain import candidates as pool_candidates
+from broker.decide.explain import Candidate, Explanation, candidates, explain_unplaced
 from broker.feedback.ports import Ledger
 from broker.model.fleet import Fleet
 from broker.model.jobs import Attempt, Job, JobPhase
@@ -27,7 +26,7 @@ from broker.model.problem import Problem
 from broker.sense.fleet import read_tenants
 from broker.state.projection import Projection
 from federation.environment import Clock
-from federation.ids import JobId, Tenant
+from federation.ids import Cluster, JobId, Tenant
 from federation.jobs import JobSpec, class_key
 from federation.runs import Runs
 from federation.units import format_utc
@@ -155,32 +154,49 @@ def _summary(job: Job) -> str:
 def _answer(
     problem: Problem, plan: Plan, job: Job, world: World, cpu_s: float
 ) -> dict[str, Any]:
-    chosen = {a.pool for a in plan.assignments if a.job == job.id}
-    rows = candidate_rows(problem, job.id, chosen, world.fleet)
-    reasons: Sequence[ClusterReason] = ()
-    advice: Advice | None = None
+    rows = candidate_rows(problem, job.id, plan, world.fleet)
+    waits: Explanation | None = None
     if any(u.job == job.id for u in plan.unplaced):
-        reasons, advice = explain_unplaced(problem, plan, job.id)
+        waits = explain_unplaced(problem, plan, job.id)
     picked = next((row for row in rows if row["chosen"]), None)
     return {
         "chosen": picked,
         "candidates": rows,
-        "waiting": [
-            {"cluster": r.cluster, "code": r.code, "text": r.text, "advice": r.advice}
-            for r in reasons
-        ],
-        "smallest_change": None
-        if advice is None
-        else {"text": advice.text, "cluster": advice.cluster, "verified": advice.verified},
+        "waiting": waiting_rows(waits),
+        "smallest_change": change_json(waits),
         "decision": decision_json("", plan, world.now_ms, cpu_s),
-        "summary": f"would start on {picked['cluster']}" if picked else _why(reasons, plan),
+        "summary": f"would start on {picked['cluster']}" if picked else _why(waits),
     }
 
 
-def _why(reasons: Sequence[ClusterReason], plan: Plan) -> str:
-    if plan.unplaced:
-        return plan.unplaced[0].refusal.text
-    return reasons[0].text if reasons else "no cluster has joined yet"
+def waiting_rows(waits: Explanation | None) -> list[dict[str, Any]]:
+    """Per cluster the reason that binds, nearest pool of each."""
+    return [
+        {
+            "cluster": reason.cluster,
+            "pool": reason.pool.split("/", 1)[1],
+            "standing": reason.standing.value,
+            "code": reason.refusals[0].code.value,
+            "text": reason.refusals[0].text,
+            "advice": reason.refusals[0].advice,
+        }
+        for reason in (waits.reasons if waits else ())
+    ]
+
+
+def change_json(waits: Explanation | None) -> dict[str, Any] | None:
+    """The smallest change that would start it, confirmed by deciding again."""
+    if waits is None or waits.advice is None:
+        return None
+    advice = waits.advice
+    return {"text": advice.text, "cluster": advice.pool.split("/", 1)[0], "verified": True}
+
+
+def _why(waits: Explanation | None) -> str:
+    if waits is None or not waits.reasons:
+        return "waits: no cluster has joined and reported yet"
+    nearest = waits.reasons[0]
+    return f"waits: {nearest.standing.value}: {nearest.refusals[0].text}"
 
 
 def decision_json(cycle: str, plan: Plan, decided_ms: int, cpu_s: float) -> dict[str, Any]:
@@ -197,34 +213,35 @@ def decision_json(cycle: str, plan: Plan, decided_ms: int, cpu_s: float) -> dict
 
 
 def candidate_rows(
-    problem: Problem, job_id: str, chosen: set[str], fleet: Fleet
+    problem: Problem, job_id: str, plan: Plan, fleet: Fleet
 ) -> list[dict[str, Any]]:
     """The candidate table of one job: every pool, cheapest feasible first, CHOSEN marked."""
-    rows = []
-    for candidate in pool_candidates(problem, job_id):
-        view = fleet.clusters[candidate.cluster]  # type: ignore[index]
-        price = view.prices.get(candidate.pool.split("/", 1)[1])
-        terms = asdict(candidate.terms) if candidate.terms else {}
-        refusal = candidate.refusal
-        rows.append(
-            {
-                "cluster": candidate.cluster,
-                "pool": candidate.pool.split("/", 1)[1],
-                "region": view.identity.region,
-                "accelerator": candidate.accelerator,
-                "feasible": candidate.feasible,
-                "chosen": candidate.pool in chosen,
-                "start_delay_s": candidate.start_delay_s,
-                "rate_usd_per_hour": candidate.rate_usd_per_h,
-                "total_usd": candidate.total_usd,
-                "egress_usd": terms.get("egress_usd"),
-                "rtt_ms": candidate.rtt_ms,
-                "terms": {name: value for name, value in terms.items() if value},
-                "price_source": price.source if price else "",
-                "price_as_of_at": format_utc(price.as_of_ms) if price else None,
-                "why_not": None
-                if refusal is None or candidate.pool in chosen
-                else {"code": refusal.code.value, "text": refusal.text, "advice": refusal.advice},
-            }
-        )
-    return rows
+    job = next(job for job in problem.jobs if job.id == job_id)
+    return [_row(candidate, fleet) for candidate in candidates(problem, job, plan)]
+
+
+def _row(candidate: Candidate, fleet: Fleet) -> dict[str, Any]:
+    short = candidate.pool.split("/", 1)[1]
+    price = fleet.clusters[Cluster(candidate.cluster)].prices.get(short)
+    terms = asdict(candidate.terms) if candidate.terms else {}
+    against = None if candidate.chosen or not candidate.refusals else candidate.refusals[0]
+    return {
+        "cluster": candidate.cluster,
+        "pool": short,
+        "region": candidate.region,
+        "accelerator": candidate.accelerator,
+        "feasible": candidate.feasible or candidate.chosen > 0,
+        "chosen": candidate.chosen > 0,
+        "copies": candidate.chosen,
+        "start_delay_s": candidate.start_s,
+        "rate_usd_per_hour": candidate.rate_usd_per_h,
+        "total_usd": candidate.terms.total_usd if candidate.terms else None,
+        "egress_usd": terms.get("egress_usd"),
+        "rtt_ms": candidate.rtt_ms,
+        "terms": {name: value for name, value in terms.items() if value},
+        "price_source": price.source if price else "",
+        "price_as_of_at": format_utc(price.as_of_ms) if price else None,
+        "why_not": None
+        if against is None
+        else {"code": against.code.value, "text": against.text, "advice": against.advice},
+    }

@@ -58,7 +58,7 @@ def receipts(cycle: CycleRecord) -> tuple[ReceiptEntry, ...]:
         if key not in tables:
             if len(tables) >= RECEIPT_TABLES_MAX:
                 continue
-            tables[key] = _body(cycle, attempt.job, pool)
+            tables[key] = _body(cycle, attempt.job)
         entries.append(
             ReceiptEntry(
                 job=attempt.job,
@@ -71,8 +71,8 @@ def receipts(cycle: CycleRecord) -> tuple[ReceiptEntry, ...]:
     return tuple(entries)
 
 
-def _body(cycle: CycleRecord, job: str, pool: str) -> bytes:
-    rows = candidate_rows(cycle.problem, job, {pool}, cycle.world.fleet)
+def _body(cycle: CycleRecord, job: str) -> bytes:
+    rows = candidate_rows(cycle.problem, job, cycle.decided.plan, cycle.world.fleet)
     body = {
         "kind": "decision",
         "chosen": next((row for row in rows if row["chosen"]), None),

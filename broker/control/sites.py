@@ -67,6 +67,7 @@ class Sites:
             if isinstance(event, PricesArrived):
                 for reason in event.rejected:
                     self._alarm(f"{event.cluster}: price refused: {reason}")
+            self._reported(event)
             self._pending[keys.report(event.cluster, _KINDS[type(event)])] = event.raw
         self._work.set()
 
@@ -77,6 +78,7 @@ class Sites:
             old,
             connected_since_ms=self._clock.now_ms(),
             silent_since_ms=0,
+            reported=False,
             handshake_ms=0,
             cold_handshake_ms=event.handshake_ms,
         )
@@ -89,6 +91,11 @@ class Sites:
         self._sessions[event.cluster] = replace(
             old, connected_since_ms=0, silent_since_ms=self._clock.now_ms()
         )
+
+    def _reported(self, event: Arrived) -> None:
+        state = self._sessions.get(event.cluster)
+        if state and isinstance(event, CapacityArrived) and not state.reported:
+            self._sessions[event.cluster] = replace(state, reported=True)
 
     def forget_sessions(self) -> None:
         """This replica no longer leads: it knows of no session."""

@@ -119,6 +119,7 @@ class ClusterView:
     round_trips: tuple[RoundTrip, ...] = ()
     connected_since_ms: int = 0
     silent_since_ms: int = 0
+    reported: bool = False  # its capacity came in the present session
     price_received_ms: int = 0
     latency_received_ms: int = 0
     handshake_ms: int = 0

@@ -35,6 +35,7 @@ class SessionState:
 
     connected_since_ms: int = 0
     silent_since_ms: int = 0
+    reported: bool = False
     handshake_ms: int = 0
     cold_handshake_ms: int = 0
 
@@ -79,6 +80,7 @@ def _view(
         identity,
         connected_since_ms=state.connected_since_ms,
         silent_since_ms=state.silent_since_ms,
+        reported=state.reported,
         handshake_ms=state.handshake_ms,
         cold_handshake_ms=state.cold_handshake_ms,
     )
@@ -123,7 +125,7 @@ def unusable(view: ClusterView, now_ms: int) -> Refusal | None:
         )
     if view.identity.state is ClusterState.DRAINING:
         return Refusal(RefusalCode.DRAINING, name, available="draining by its operators")
-    if capacity is None or capacity.received_ms < view.connected_since_ms:
+    if capacity is None or not view.reported:
         return Refusal(
             RefusalCode.CAPACITY_UNKNOWN, name, available="has not reported in this session yet"
         )
