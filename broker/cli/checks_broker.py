@@ -84,7 +84,8 @@ async def _federation(client: Client, now: Now) -> AsyncIterator[Check]:
     except ClientError as error:
         yield Check(WARN, "federation", error.text, error.remedy)
         return
-    if not status.get("leader"):
+    leader = status.get("leader")
+    if not (leader.get("name") if isinstance(leader, Mapping) else leader):
         yield Check(FAIL, "leader", "none: nothing is decided", "see the brokers' logs and etcd")
     if not clusters:
         yield Check(WARN, "clusters", "none", "tradewind clusters invite NAME --region REGION")

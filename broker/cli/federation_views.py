@@ -208,7 +208,8 @@ def status_facts(status: Document, now: Now) -> list[tuple[str, str]]:
 
 
 def _leader(status: Document) -> str:
-    leader, epoch = text(status.get("leader")), count(status.get("epoch"))
+    leader, epoch = status.get("leader"), count(status.get("epoch"))
+    leader = text(leader.get("name") if isinstance(leader, Mapping) else leader)
     if leader == NONE:
         return "none: jobs are taken, but nothing is decided until one leads"
     return leader if epoch == NONE else f"{leader} (epoch {epoch})"

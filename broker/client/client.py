@@ -29,11 +29,12 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Bytes of a log: where they start, how long the log is, and whether it will grow no more."""
+    """Bytes of a log: where they start, how long the log is as far as known, and whether it will
+    grow no more."""
 
     data: bytes
     offset: int
-    total: int
+    total: int | None
     complete: bool
 
 
@@ -149,26 +150,29 @@ class Client:
         self, prepared: Prepared, progress: Callable[[Blob], None] | None = None
     ) -> None:
         """Send the blobs of a job that the broker does not have. Raises BadFile too."""
-        missing = await self.missing_blobs([blob.sha256 for blob in prepared.blobs])
+        tenant = prepared.spec.tenant or ""
+        missing = await self.missing_blobs([blob.sha256 for blob in prepared.blobs], tenant)
         for blob in prepared.blobs:
             if blob.sha256 in missing:
                 if progress:
                     progress(blob)
-                await self.put_blob(blob)
+                await self.put_blob(blob, tenant)
 
-    async def missing_blobs(self, digests: Sequence[str]) -> set[str]:
-        """Those of `digests` the broker does not have (for us)."""
+    async def missing_blobs(self, digests: Sequence[str], tenant: str = "") -> set[str]:
+        """Those of `digests` the broker does not have for that tenant (empty = our own)."""
         if not digests:
             return set()
-        answer = await self._post("/blobs/missing", {"sha256": list(digests)}, repeatable=True)
-        missing = _mapping(answer).get("missing")
+        body = {"sha256": list(digests)}
+        request = Request("POST", "/blobs/missing", _query({"tenant": tenant}), document=body)
+        missing = _mapping(await self.transport.send(request)).get("missing")
         return {str(digest) for digest in missing} if isinstance(missing, list) else set(digests)
 
-    async def put_blob(self, blob: Blob) -> None:
-        """Send one blob, at most 64 MiB."""
+    async def put_blob(self, blob: Blob, tenant: str = "") -> None:
+        """Send one blob, at most 64 MiB, for that tenant (empty = our own)."""
         request = Request(
             "PUT",
             f"/blobs/{_part(blob.sha256)}",
+            _query({"tenant": tenant}),
             headers={
                 "Content-Type": "application/octet-stream",
                 "Content-Length": str(blob.size_bytes),
@@ -240,6 +244,22 @@ class Client:
         """The tenants one may see."""
         return await self._get("/tenants")
 
+    async def tokens(self) -> list[Document]:
+        """Tokens without their secrets. For operators."""
+        return _mappings((await self._get("/tokens")).get("tokens"))
+
+    async def make_token(
+        self, subject: str, tenants: Sequence[str], *, role: str = "user", ttl: str | None = None
+    ) -> Document:
+        """A new token: {id, token}; its secret is shown this once. For operators."""
+        body: Document = {"subject": subject, "role": role, "tenants": list(tenants)}
+        return _mapping(await self._post("/tokens", body | ({"ttl": ttl} if ttl else {})))
+
+    async def revoke_token(self, token_id: str) -> Document:
+        """Make a token open nothing any more. For operators."""
+        request = Request("DELETE", f"/tokens/{_part(token_id)}")
+        return _mapping(await self.transport.send(request))
+
     async def whoami(self) -> Document:
         """Who the token says we are."""
         return await self._get("/whoami")
@@ -295,7 +315,8 @@ def log_range(answer: Answer, asked: int) -> LogRange:
     """The piece of a log in `answer`, whose headers may be missing."""
     offset = _whole(answer.headers.get("X-Log-Offset"), asked)
     end = offset + len(answer.body)
-    total = max(_whole(answer.headers.get("X-Log-Total"), end), end)
+    told = _whole(answer.headers.get("X-Log-Total"), -1)
+    total = max(told, end) if told >= 0 else None
     complete = answer.headers.get("X-Log-Complete", "").strip().lower() in ("true", "1")
     return LogRange(answer.body, offset, total, complete)
 

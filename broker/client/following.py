@@ -16,8 +16,10 @@ from broker.client.client import Client, Document
 from broker.client.errors import ClientError, NotReachable, Refused, TimedOut
 from broker.client.server_sent_events import EventDecoder, ServerSentEvent
 from broker.client.transport import Request
+from federation.runs import parse_runs
 
 SILENCE_S = 75.0  # a stream without even a comment for so long is taken for broken
+RECONNECT_S = 0.5
 POLL_S = (1.0, 5.0)  # without a stream of events: how often jobs are looked at
 CHECK_S = 15.0  # with one: how often they are looked at all the same
 
@@ -51,11 +53,16 @@ LogEvent = LogPiece | LogWaiting | LogEnd
 
 @dataclass(slots=True)
 class _Place:
-    """How far each attempt's log has been shown."""
+    """How far each attempt's log has been shown, and which attempt that was last.
+
+    Once a connection broke we ask for attempts by their number, one after the other: what the
+    broker takes for the latest may have changed meanwhile, and an offset means nothing in another
+    attempt's log.
+    """
 
     shown: dict[str, int] = field(default_factory=dict)
     attempt: str = ""
-    last_id: str = ""
+    resumed: bool = False
 
     def fresh(self, piece: LogPiece) -> LogPiece | None:
         """`piece` without what was shown before, or None."""
@@ -87,76 +94,98 @@ async def follow_log(
 
     Raises NotReachable when no connection could be made for `reconnect_s`, Refused, Garbled.
     """
-    place = _Place(attempt=choice.attempt)
+    place = _Place()
     loop = asyncio.get_running_loop()
     broken_since: float | None = None
     while True:
+        failure = NotReachable("the stream of the log ended early")
         try:
             async for event in _stream_once(client, choice, place):
                 broken_since = None
-                yield event
-                if isinstance(event, LogEnd):
+                if not isinstance(event, LogEnd):
+                    yield event
+                elif end := await _settled(client, choice, place, event):
+                    yield end
                     return
-            failure: Exception = NotReachable("the stream of the log ended early")
+                else:
+                    failure = NotReachable("the log goes on in another attempt")
+                    break
         except NotReachable as error:
             failure = error
         except ValueError as error:
             failure = NotReachable(f"the stream of the log broke: {error}")
+        place.resumed = True
         now = loop.time()
         broken_since = now if broken_since is None else broken_since
         if now - broken_since > reconnect_s:
             raise failure
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(RECONNECT_S)
 
 
 async def _stream_once(
     client: Client, choice: LogChoice, place: _Place
 ) -> AsyncIterator[LogEvent]:
-    resumed = bool(place.shown)
-    offset = place.shown.get(place.attempt, choice.offset)
+    attempt = choice.attempt or (_number(place.attempt) if place.resumed else "")
+    # The offset asked for is that of the first attempt; those after it are read from their start.
+    first = choice.offset if choice.attempt or not place.shown else 0
+    offset = place.shown.get(place.attempt, first)
     query = {"stream": choice.stream, "offset": str(offset), "follow": "true"}
     query |= {"task": choice.task} if choice.task else {}
-    query |= {"attempt": choice.attempt} if choice.attempt else {}
-    headers = {"Accept": "text/event-stream"}
-    headers |= {"Last-Event-ID": place.last_id} if place.last_id else {}
+    query |= {"attempt": attempt} if attempt else {}
     path = f"/jobs/{quote(choice.job, safe='')}/logs"
-    request = Request("GET", path, query, headers)
+    request = Request("GET", path, query, {"Accept": "text/event-stream"})
     async with client.transport.open(request, read_s=SILENCE_S) as response:
         decoder = EventDecoder()
         async for chunk in client.transport.chunks(response):
             for event in decoder.feed(chunk):
-                place.last_id = event.id or place.last_id
                 read = _log_event(event, place.attempt)
                 if isinstance(read, LogPiece):
-                    if resumed and read.attempt not in place.shown and read.offset:
-                        async for piece in _skipped(client, choice, read):
-                            if fresh := place.fresh(piece):
-                                yield fresh
-                    if fresh := place.fresh(read):
-                        yield fresh
-                elif read is not None:
+                    read = place.fresh(read)
+                if read is not None:
                     yield read
 
 
-async def _skipped(
-    client: Client, choice: LogChoice, piece: LogPiece
-) -> AsyncIterator[LogPiece]:
-    """What a new attempt wrote while we were away: the offset we sent was another attempt's."""
-    offset = 0
-    while offset < piece.offset:
-        task = choice.task or None
-        part = await client.log(
-            choice.job,
-            offset=offset,
-            stream=choice.stream,
-            task=task,
-            attempt=piece.attempt.rpartition("-")[2],  # its number, of a uid
-        )
-        data = part.data[: max(piece.offset - part.offset, 0)]
-        if not data:
-            return
-        yield LogPiece(piece.attempt, part.offset, data)
-        offset = part.offset + len(data)
+async def _settled(
+    client: Client, choice: LogChoice, place: _Place, end: LogEnd
+) -> LogEnd | None:
+    """`end`, if it is the end of what was asked for; None when the log goes on.
+
+    When we asked for one attempt only to pick up where we were, another may follow it.
+    """
+    if choice.attempt or not place.resumed or not place.attempt:
+        return end
+    job = await client.job(choice.job)
+    following = _following(job, choice.task, int(_number(place.attempt) or 0))
+    if following:
+        place.attempt = following
+        return None
+    return LogEnd("ended", job.get("outcome")) if has_ended(job) else None
+
+
+def _following(job: Document, task: str, number: int) -> str:
+    """The next attempt after that number which has the task (if one is meant), or empty."""
+    later: list[tuple[int, str]] = []
+    attempts = job.get("attempts")
+    for attempt in attempts if isinstance(attempts, list) else []:
+        uid = str(attempt.get("uid", "")) if isinstance(attempt, dict) else ""
+        if _number(uid) and int(_number(uid)) > number and _holds(attempt, task):
+            later.append((int(_number(uid)), uid))
+    return min(later)[1] if later else ""
+
+
+def _holds(attempt: Document, task: str) -> bool:
+    if not task or not attempt.get("tasks"):
+        return True
+    try:
+        return int(task) in parse_runs(attempt["tasks"])
+    except ValueError:
+        return True
+
+
+def _number(uid: str) -> str:
+    """The number of an attempt, of its uid or itself; empty when there is none."""
+    number = uid.rpartition("-")[2]
+    return number if number.isascii() and number.isdigit() else ""
 
 
 def _log_event(event: ServerSentEvent, attempt: str) -> LogEvent | None:
@@ -176,7 +205,10 @@ def _log_event(event: ServerSentEvent, attempt: str) -> LogEvent | None:
     if event.event == "waiting":
         return LogWaiting(str(data.get("text", "")))
     if event.event == "end":
-        return LogEnd(str(data.get("phase", "")), data.get("outcome"))
+        outcome = data.get("outcome")
+        if isinstance(outcome, str):
+            outcome = {"kind": outcome, "exit_code": data.get("exit_code")}
+        return LogEnd(str(data.get("phase", "")), outcome)
     return None
 
 

@@ -17,6 +17,7 @@ from broker.cli.formatting import moment, text
 from broker.cli.options import Json, group
 from broker.cli.output import say, show, show_facts, show_json
 from broker.cli.session import ask, now
+from federation.units import InvalidQuantity, format_utc, parse_duration_s, parse_rfc3339_ms
 
 app = group("Clusters of the federation (without a sub-command: list).")
 
@@ -88,12 +89,23 @@ def text_whole(value: object) -> str:
 def drain(
     cluster: ClusterName,
     deadline: Annotated[
-        str | None, typer.Option(help="When what is left there is ended, such as 2h.")
+        str | None, typer.Option(help="By when it is to be empty: 2h, or an RFC 3339 time.")
     ] = None,
     as_json: Json = False,
 ) -> int:
     """Send a cluster no more work."""
-    return _done(ask(lambda client: client.drain(cluster, deadline)), cluster, "draining", as_json)
+    until = _instant(deadline) if deadline else None
+    return _done(ask(lambda client: client.drain(cluster, until)), cluster, "draining", as_json)
+
+
+def _instant(text_of_it: str) -> str:
+    """The moment meant by `2h` from now or by an RFC 3339 time, as the latter; raises Failure."""
+    try:
+        if text_of_it[:1].isdigit() and "T" not in text_of_it:
+            return format_utc(now().ms + parse_duration_s(text_of_it) * 1000)
+        return format_utc(parse_rfc3339_ms(text_of_it))
+    except InvalidQuantity as error:
+        raise Failure(Exit.BAD_INPUT, f"--deadline: {error}") from None
 
 
 @app.command()

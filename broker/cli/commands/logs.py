@@ -79,7 +79,7 @@ async def _print_so_far(client: Client, choice: LogChoice, *, as_json: bool) -> 
         else:
             _write(piece.data)
         offset = piece.offset + len(piece.data)
-        if not piece.data or offset >= piece.total:
+        if not piece.data or (piece.total is not None and offset >= piece.total):
             break
     if as_json:
         show_json({

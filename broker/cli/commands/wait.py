@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from broker.cli.exits import Exit, exit_of_job, note
+from broker.cli.exits import Exit, Failure, exit_of_job, note
 from broker.cli.job_views import end_line
 from broker.cli.options import JobNames, Json
 from broker.cli.output import say, show_json
@@ -26,7 +26,7 @@ def wait(
     try:
         timeout_s = float(parse_duration_s(timeout)) if timeout else None
     except InvalidQuantity as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from None
+        raise Failure(Exit.BAD_INPUT, f"--timeout: {error}") from None
 
     async def ask(client: Client) -> list[dict[str, Any]]:
         ids = [await find_job(client, job) for job in jobs]

@@ -254,11 +254,12 @@ def test_logs_are_the_bytes_the_job_wrote(cli: Cli, server: SpeakingServer) -> N
 def test_logs_followed_end_with_the_jobs_end(cli: Cli, server: SpeakingServer) -> None:
     server.log_script = [
         [("waiting", {"text": "waiting for us-east"}), piece("a-1", 0, "hello\n"), None],
-        [piece("a-1", 6, "again\n"), ("end", {"phase": "ended", "outcome": {"kind": "lost"}})],
+        [piece("a-1", 6, "again\n"), ("end", {"phase": "ended", "outcome": "failed",
+                                               "exit_code": 3})],
     ]
     ran = cli("logs", "-f", "--task", "3", "--attempt", f"{JOB}-2", JOB)
     assert (ran.code, ran.out) == (1, "hello\nagain\n")
-    assert ran.err == "waiting for us-east\n--- lost\n"
+    assert ran.err == "waiting for us-east\n--- failed (exit 3)\n"
     query = server.asked("GET", f"/v1/jobs/{JOB}/logs")[0][2]
     assert (query["task"], query["attempt"]) == ("3", "2")
 
@@ -364,7 +365,7 @@ def test_help_of_every_command_and_version(cli: Cli, server: SpeakingServer) -> 
         assert f"  {entry.name} " in overview.out
         ran = cli(entry.name, "--help")
         assert ran.code == 0
-        if entry.name != "clusters":
+        if entry.name not in ("clusters", "token"):
             assert "--json" in ran.out
     server.answers["version"] = {"version": "0.1.0", "protocol": 1}
     assert "broker 0.1.0 (protocol=1)" in cli("--version").out

@@ -178,7 +178,7 @@ async def test_intents_and_what_is_missing(client: Client, server: SpeakingServe
 
 
 def test_log_headers_may_be_missing() -> None:
-    assert log_range(Answer(200, {}, b"abc"), 5).total == 8
+    assert log_range(Answer(200, {}, b"abc"), 5).total is None
     odd = {"X-Log-Offset": "-3", "X-Log-Total": "two", "X-Log-Complete": "maybe"}
     piece = log_range(Answer(200, odd, b"abc"), 5)
-    assert (piece.offset, piece.total, piece.complete) == (5, 8, False)
+    assert (piece.offset, piece.total, piece.complete) == (5, None, False)

@@ -61,6 +61,7 @@ async def test_a_log_is_shown_to_its_end(client: Client, server: SpeakingServer)
 async def test_a_broken_stream_goes_on_where_it_was(
     client: Client, server: SpeakingServer
 ) -> None:
+    server.jobs[JOB] = ended(job_object())
     server.log_script = [
         [piece("a-1", 0, "one\n"), None],
         [piece("a-1", 4, "two\n"), None],
@@ -68,6 +69,8 @@ async def test_a_broken_stream_goes_on_where_it_was(
     ]
     shown, _, _ = await read_all(client, LogChoice(JOB))
     assert shown == "one\ntwo\n"
+    assert all(each[2].get("attempt") in (None, "1")
+               for each in server.asked("GET", f"/v1/jobs/{JOB}/logs"))  # fmt: skip
     offsets = [each[2]["offset"] for each in server.asked("GET", f"/v1/jobs/{JOB}/logs")]
     assert offsets == ["0", "4", "8"]
 
@@ -75,6 +78,7 @@ async def test_a_broken_stream_goes_on_where_it_was(
 async def test_nothing_is_shown_twice_when_the_server_starts_over(
     client: Client, server: SpeakingServer
 ) -> None:
+    server.jobs[JOB] = ended(job_object())
     server.log_script = [
         [piece("a-1", 0, "one\n"), None],
         [piece("a-1", 0, "one\ntwo\n"), piece("a-1", 2, "e\ntwo\nthree\n"), END],
@@ -83,19 +87,38 @@ async def test_nothing_is_shown_twice_when_the_server_starts_over(
     assert shown == "one\ntwo\nthree\n"
 
 
-async def test_the_start_of_a_new_attempt_is_not_skipped(
+async def test_after_a_break_attempts_are_read_one_by_one_and_none_is_skipped(
     client: Client, server: SpeakingServer
 ) -> None:
-    # We ask from byte 4 of attempt 1, but attempt 2 began meanwhile and is served from byte 4.
-    server.log = b"second attempt\n"
+    # While we were away the first attempt wrote on and ended, and a second one began.
+    server.jobs[JOB] = ended(job_object(attempts=[{"uid": f"{JOB}-1"}, {"uid": f"{JOB}-2"}]))
     server.log_script = [
-        [piece("a-1", 0, "one\n"), None],
-        [piece("a-2", 4, "nd attempt\n"), END],
+        [piece(f"{JOB}-1", 0, "one\n"), None],
+        [piece(f"{JOB}-1", 4, "last words\n"), ("end", {"phase": "running"})],
+        [piece(f"{JOB}-2", 0, "two\n"), END],
     ]
-    shown, _, _ = await read_all(client, LogChoice(JOB))
-    assert shown == "one\nsecond attempt\n"
-    fetched = [each[2] for each in server.asked("GET", f"/v1/jobs/{JOB}/logs")][2:]
-    assert fetched[0]["attempt"] == "2"
+    shown, _, end = await read_all(client, LogChoice(JOB))
+    assert shown == "one\nlast words\ntwo\n"
+    assert end.outcome["kind"] == "succeeded"
+    asked = [each[2] for each in server.asked("GET", f"/v1/jobs/{JOB}/logs")]
+    assert [(each.get("attempt"), each["offset"]) for each in asked] == [
+        (None, "0"), ("1", "4"), ("2", "0"),
+    ]  # fmt: skip
+
+
+async def test_attempts_without_the_task_are_passed_over(
+    client: Client, server: SpeakingServer
+) -> None:
+    attempts = [
+        {"uid": f"{JOB}-1", "tasks": "0-9"}, {"uid": f"{JOB}-2", "tasks": "10-19"},
+        {"uid": f"{JOB}-3", "tasks": "7"},
+    ]  # fmt: skip
+    server.jobs[JOB] = ended(job_object(attempts=attempts))
+    server.log_script = [
+        [piece(f"{JOB}-1", 0, "one\n"), None], [END], [piece(f"{JOB}-3", 0, "three\n"), END],
+    ]  # fmt: skip
+    shown, _, _ = await read_all(client, LogChoice(JOB, task="7"))
+    assert shown == "one\nthree\n"
 
 
 async def test_a_stream_that_never_comes_back_is_an_error(
