@@ -68,10 +68,12 @@ def _report_refused(error: Refused) -> Exit:
     if problem.status >= 500 and problem.request_id:
         remedy = f"the broker's log knows more under request {problem.request_id}"
     complain(problem.line, remedy)
-    for fault in problem.errors[:20]:
+    # A problem with one fault often says it in its one line already.
+    faults = [fault for fault in problem.errors if str(fault) != problem.line]
+    for fault in faults[:20]:
         sys.stderr.write(f"  {fault}\n")
-    if len(problem.errors) > 20:
-        sys.stderr.write(f"  ... and {len(problem.errors) - 20} more\n")
+    if len(faults) > 20:
+        sys.stderr.write(f"  ... and {len(faults) - 20} more\n")
     return code
 
 

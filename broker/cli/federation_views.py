@@ -18,6 +18,7 @@ from broker.cli.formatting import (
     number,
     seconds,
     short,
+    taken,
     text,
     usd,
 )
@@ -43,7 +44,7 @@ def cluster_table(clusters: Iterable[Document], now: Now) -> Table:
         table.rows.append((
             text(cluster.get("name")), text(cluster.get("region")), cluster_state(cluster, now),
             text(cluster.get("scheduler")), _free(cluster), count(_running(cluster)),
-            _report_age(cluster), milliseconds(cluster.get("handshake_ms")),
+            _report_age(cluster), taken(cluster.get("handshake_ms")),
             expires if expires == NONE or expires.startswith("in ") else f"expired {expires} ago",
             text(cluster.get("version")),
         ))  # fmt: skip
@@ -117,7 +118,7 @@ def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
         ("isolation", text(cluster.get("isolation"))),
         ("report", _report_age(cluster)),
         ("running", count(_running(cluster))),
-        ("handshake", milliseconds(cluster.get("handshake_ms"))),
+        ("handshake", taken(cluster.get("handshake_ms"))),
         ("certificate", f"until {moment(expires, now)}" if expires else NONE),
         ("agent", text(cluster.get("version"))),
     ]
@@ -180,7 +181,7 @@ def latency_notes(latency: Document, now: Now) -> list[str]:
     if any(trip.get("source") == "typed" for trip in trips):
         lines.append("* typed in by the operator, not measured")
     if any(number(trip.get("rtt_ms")) is None for trip in trips):
-        lines.append("- unknown: jobs with max_rtt are refused there")
+        lines.append("`-` is unknown: no job with max_rtt is placed over it")
     return lines
 
 

@@ -127,6 +127,11 @@ def milliseconds(value: object) -> str:
     return f"{found:.0f} ms" if abs(found) >= 10 else f"{round(found, 1):g} ms"
 
 
+def taken(value: object) -> str:
+    """Measured milliseconds, of which 0 means not measured."""
+    return milliseconds(value) if value else NONE
+
+
 def size(value: object) -> str:
     """Bytes, base 2."""
     found = number(value)

@@ -14,13 +14,13 @@ from broker.cli.formatting import (
     count,
     mapping,
     mappings,
-    milliseconds,
     moment,
     number,
     outcome,
     seconds,
     size,
     state,
+    taken,
     text,
     usd,
 )
@@ -167,8 +167,8 @@ def attempt_table(job: Job, now: Now) -> Table:
             _takes(attempt), text(attempt.get("tasks")), state(attempt),
             moment(attempt.get("placed_at"), now), moment(attempt.get("started_at"), now),
             between(attempt.get("started_at"), attempt.get("ended_at"), now),
-            _rate(attempt), milliseconds(attempt.get("handshake_ms")),
-            milliseconds(attempt.get("prepare_ms")), milliseconds(attempt.get("launch_ms")),
+            _rate(attempt), taken(attempt.get("handshake_ms")),
+            taken(attempt.get("prepare_ms")), taken(attempt.get("launch_ms")),
             text(attempt.get("nodes")),
         ))  # fmt: skip
     return table

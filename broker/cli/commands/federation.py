@@ -106,7 +106,7 @@ def _show_any(answer: dict[str, Any], empty: str, *, as_json: bool) -> int:
         if plain:
             say()
         show(plain_table(mappings(rows), now(), empty))
-    if not plain and not lists:
+    if not lists and (has_list or not plain):
         say(empty)
     return Exit.OK
 
@@ -133,7 +133,7 @@ def version(as_json: Json = False) -> int:
     say(f"tradewind {own_version()}")
     if there is not None:
         plain = {key: value for key, value in there.items() if not isinstance(value, dict | list)}
-        said = plain.pop("version", None)
+        said, _ = plain.pop("version", None), plain.pop("name", None)
         rest = f" ({text(plain)})" if plain else ""
         say(f"broker {text(said)}{rest}")
     else:

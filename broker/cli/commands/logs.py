@@ -81,6 +81,8 @@ async def _print_so_far(client: Client, choice: LogChoice, *, as_json: bool) -> 
         offset = piece.offset + len(piece.data)
         if not piece.data or (piece.total is not None and offset >= piece.total):
             break
+    if not as_json and offset == choice.offset and not piece.complete:
+        note("nothing yet; -f waits for it")
     if as_json:
         show_json({
             "job": choice.job, "attempt": choice.attempt or None, "stream": choice.stream,
