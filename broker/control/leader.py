@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from broker.act.gateway import (
     CapacityArrived,
     Command,
-    Dispatch,
     EventsArrived,
     Gateway,
     GatewayEvent,
@@ -24,32 +23,31 @@ from broker.act.gateway import (
     RoundTripsArrived,
     SessionClosed,
     SessionOpened,
-    SetSlice,
     SiteSilent,
-    Stop,
 )
 from broker.control.books import Books
 from broker.control.leadership import Leadership, LeadershipLost
+from broker.control.orders import Orders, Withdrawals
 from broker.control.round import Round, changed_attempts, writes_of
 from broker.lifecycle import commands as cmd
 from broker.lifecycle import events as ev
-from broker.lifecycle.reconcile import Need, Needed, needs
-from broker.model.jobs import Attempt, AttemptPhase, Job, JobPhase, OutcomeKind
+from broker.lifecycle.reconcile import needs
+from broker.model.jobs import Attempt, AttemptPhase, Job, JobPhase
 from broker.state import keys
 from broker.state.group_commit import GroupCommitter, GuardFailed
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.ids import JobId
 from federation.kv import AmbiguousCommit, Op, Put, StoreUnavailable, Txn, TxnResult
-from federation.tickets import Ticket, TicketSigner, sign_ticket
+from federation.tickets import TicketSigner
 from federation.wire import records as pb
 
-TICKET_LIFE_MS = 10 * 60 * 1000
 TICK_S = 1.0
 REDRIVE_S = 10.0
 JOBS_PER_ROUND = 2_000
 
 
+@runtime_checkable
 class Placements(Protocol):
     """A plan ready to be applied: folds its placements into a round."""
 
@@ -71,6 +69,7 @@ class Effects:
     alarm: Callable[[str], None]
 
 
+Said = SessionOpened | SessionClosed | CapacityArrived | PricesArrived | RoundTripsArrived
 Input = GatewayEvent | Placements | str
 """A gateway event, a plan, or the id of a job whose record or intent changed."""
 
@@ -93,7 +92,7 @@ class Leader:
         self._committer = committer
         self._gateway = gateway
         self._clock = context.clock
-        self._signer = context.signer
+        self._orders = Orders(books, leadership, context.clock, context.signer)
         self._effects = context.effects
         self._on_report = context.on_report
         self._inputs: asyncio.Queue[Input] = asyncio.Queue()
@@ -150,20 +149,16 @@ class Leader:
                 self._record_changed(round_, item)
             elif isinstance(item, EventsArrived):
                 round_.site_events(item.cluster, item.events, item.last_seq)
-            elif isinstance(item, SessionOpened):
-                self._opened(item)
-                opened.append(item)
-            elif isinstance(item, SessionClosed):
-                self._connected.discard(item.cluster)
-                self._on_report(item)
-            elif isinstance(item, CapacityArrived | PricesArrived | RoundTripsArrived):
-                self._on_report(item)
-            else:
+            elif isinstance(item, Placements):
                 plans.append(item)
+            else:
+                self._site_said(item)
+                if isinstance(item, SessionOpened):
+                    opened.append(item)
         for plan in plans:
             plan.fold(round_, self)
         changed = await self._make_durable(round_)
-        self._act(round_, changed)
+        await self._act(round_, changed)
         for session in opened:
             await self._send(
                 session.cluster, self.books.attempts_in(session.cluster), everything=True
@@ -173,11 +168,14 @@ class Leader:
         for plan in plans:
             plan.applied(round_)
 
-    def _opened(self, session: SessionOpened) -> None:
-        self._connected.add(session.cluster)
-        if session.disk_replaced:
-            self._disk_replaced.add(session.cluster)
-        self._on_report(session)
+    def _site_said(self, item: Said) -> None:
+        if isinstance(item, SessionOpened):
+            self._connected.add(item.cluster)
+            if item.disk_replaced:
+                self._disk_replaced.add(item.cluster)
+        elif isinstance(item, SessionClosed):
+            self._connected.discard(item.cluster)
+        self._on_report(item)
 
     def _record_changed(self, round_: Round, job_id: str) -> None:
         if self.books.job(job_id) is None:
@@ -255,29 +253,30 @@ class Leader:
 
     # Acting ---------------------------------------------------------------------------------------
 
-    def _act(self, round_: Round, changed: Sequence[tuple[Job, Job]]) -> None:
-        audits: list[cmd.Audit] = []
+    async def _act(self, round_: Round, changed: Sequence[tuple[Job, Job]]) -> None:
         outgoing: dict[str, list[Attempt]] = {}
+        wake = False
         for before, after in changed:
             for attempt in changed_attempts(before if before is not after else None, after):
                 outgoing.setdefault(attempt.cluster, []).append(attempt)
-            for command in round_.commands.get(after.id, []):
-                if isinstance(command, cmd.Audit):
-                    audits.append(command)
-                elif isinstance(command, cmd.CloseAttempt):
-                    ended = after.attempt(command.uid)
-                    if ended is not None:
-                        self._effects.close_attempt(after, ended)
-                else:
-                    self._effects.close_job(after)
-            if after.phase is JobPhase.QUEUED or after.is_array:
-                self._effects.wake_planner()
-            elif after.phase is JobPhase.ENDED and before.phase is not JobPhase.ENDED:
-                self._effects.wake_planner()
+            wake = wake or after.is_array or after.phase in (JobPhase.QUEUED, JobPhase.ENDED)
+            self._carry_out(after, round_.commands.get(after.id, []))
+        if wake:
+            self._effects.wake_planner()
+        for cluster, attempts in outgoing.items():
+            await self._send(cluster, attempts, everything=False)
+
+    def _carry_out(self, job: Job, commands: Sequence[cmd.Command]) -> None:
+        audits = [command for command in commands if isinstance(command, cmd.Audit)]
         if audits:
             self._effects.audit(audits)
-        for cluster, attempts in outgoing.items():
-            asyncio.ensure_future(self._send(cluster, attempts, everything=False))
+        for command in commands:
+            if isinstance(command, cmd.CloseAttempt):
+                ended = job.attempt(command.uid)
+                if ended is not None:
+                    self._effects.close_attempt(job, ended)
+            elif isinstance(command, cmd.CloseJob):
+                self._effects.close_job(job)
 
     async def _send(
         self, cluster: str, attempts: Sequence[Attempt], *, everything: bool
@@ -286,7 +285,7 @@ class Leader:
         replaced = everything and cluster in self._disk_replaced
         commands: list[Command] = []
         for need in needs(tuple(attempts), disk_replaced=replaced):
-            command = self._command(need)
+            command = self._orders.command(need)
             if command is not None:
                 commands.append(command)
                 self._sent_s[need.attempt.uid] = self._clock.monotonic_s()
@@ -299,57 +298,10 @@ class Leader:
         except SiteSilent:
             return  # told again when its session opens
 
-    def _command(self, need: Need) -> Command | None:
-        a = need.attempt
-        if need.what is Needed.STOP:
-            why = a.stop_why or OutcomeKind.CANCELLED
-            return Stop(a.uid, why.value, a.stop_grace_s)
-        if need.what is Needed.SET_SLICE:
-            return SetSlice(a.dispatch_seq, a.uid, a.tasks, a.width)
-        admitted = self.books.admitted(a.job)
-        if admitted is None:
-            return None
-        return Dispatch(
-            dispatch_seq=a.first_seq,
-            uid=a.uid,
-            ticket=self.ticket(a, admitted.digest, admitted.subject),
-            spec=admitted.raw,
-            pool=a.pool,
-            accelerator=a.accelerator,
-            replicas=a.replicas,
-            accelerators_per_replica=a.accelerators_per_replica,
-            cpus_milli_per_replica=a.cpus_milli_per_replica,
-            memory_bytes_per_replica=a.memory_bytes_per_replica,
-            max_runtime_s=a.max_runtime_s,
-            stop_grace_s=a.stop_grace_s,
-            max_start_delay_s=admitted.terms.max_start_delay_s,
-            tasks=a.tasks,
-            width=a.width,
-            traceparent=admitted.traceparent,
-            adopt_only=need.what is Needed.ADOPT,
-        )
-
     @property
     def epoch(self) -> int:
         """The epoch of this leadership."""
         return self._leadership.epoch
-
-    def ticket(self, attempt: Attempt, digest: str, subject: str) -> bytes:
-        """Permission for this attempt under the present epoch; made anew for every sending, so
-        that one re-driven late is never too old."""
-        return sign_ticket(
-            Ticket(
-                uid=attempt.uid,
-                job=attempt.job,
-                epoch=self._leadership.epoch,
-                cluster=attempt.cluster,
-                tenant=attempt.tenant,
-                subject=subject,
-                spec_sha256=digest,
-                not_after_ms=self._clock.now_ms() + TICKET_LIFE_MS,
-            ),
-            self._signer,
-        )
 
     # Time and election ----------------------------------------------------------------------------
 
@@ -413,34 +365,7 @@ class LeaderContext:
     clock: Clock
     signer: TicketSigner
     effects: Effects
-    on_report: Callable[
-        [
-            SessionOpened
-            | SessionClosed
-            | CapacityArrived
-            | PricesArrived
-            | RoundTripsArrived
-        ],
-        None,
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawals:
-    """Attempts whose local wait passed its limit."""
-
-    late: tuple[tuple[str, str], ...]
-
-    def fold(self, round_: Round, leader: Leader) -> None:
-        """Decide their stop, as far as they still wait."""
-        for job_id, uid in self.late:
-            job = round_.draft.job(job_id)
-            attempt = job.attempt(uid) if job else None
-            if job and attempt and attempt.phase.rank < AttemptPhase.RUNNING.rank:
-                round_.fold(job, ev.StopDecided(uid, OutcomeKind.WITHDRAWN))
-
-    def applied(self, round_: Round) -> None:
-        """Nothing more to do."""
+    on_report: Callable[[Said], None]
 
 
 def _stored_already(txn: Txn, result: TxnResult) -> bool:
@@ -448,6 +373,3 @@ def _stored_already(txn: Txn, result: TxnResult) -> bool:
     ours: Op = txn.then[0]
     found = result.results[0].kv if result.results else None
     return isinstance(ours, Put) and found is not None and found.value == ours.value
-
-
-__all__ = ["Effects", "Leader", "LeaderContext", "Placements", "Withdrawals"]

@@ -1,0 +1,95 @@
+"""Commands to sites as the leader gives them: each with a ticket signed for this sending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.act.gateway import Command, Dispatch, SetSlice, Stop
+from broker.control.books import Books
+from broker.control.leadership import Leadership
+from broker.control.round import Round
+from broker.lifecycle import events as ev
+from broker.lifecycle.reconcile import Need, Needed
+from broker.model.jobs import Attempt, AttemptPhase, OutcomeKind
+from federation.environment import Clock
+from federation.tickets import Ticket, TicketSigner, sign_ticket
+
+TICKET_LIFE_MS = 10 * 60 * 1000
+
+
+class Orders:
+    """Turns what a site needs to hear into commands under the present epoch."""
+
+    def __init__(
+        self, books: Books, leadership: Leadership, clock: Clock, signer: TicketSigner
+    ) -> None:
+        self.books = books
+        self._leadership = leadership
+        self._clock = clock
+        self._signer = signer
+
+    def command(self, need: Need) -> Command | None:
+        """The command; None for a job whose spec is not trusted."""
+        a = need.attempt
+        if need.what is Needed.STOP:
+            why = a.stop_why or OutcomeKind.CANCELLED
+            return Stop(a.uid, why.value, a.stop_grace_s)
+        if need.what is Needed.SET_SLICE:
+            return SetSlice(a.dispatch_seq, a.uid, a.tasks, a.width)
+        admitted = self.books.admitted(a.job)
+        if admitted is None:
+            return None
+        return Dispatch(
+            dispatch_seq=a.first_seq,
+            uid=a.uid,
+            ticket=self.ticket(a, admitted.digest, admitted.subject),
+            spec=admitted.raw,
+            pool=a.pool,
+            accelerator=a.accelerator,
+            replicas=a.replicas,
+            accelerators_per_replica=a.accelerators_per_replica,
+            cpus_milli_per_replica=a.cpus_milli_per_replica,
+            memory_bytes_per_replica=a.memory_bytes_per_replica,
+            max_runtime_s=a.max_runtime_s,
+            stop_grace_s=a.stop_grace_s,
+            max_start_delay_s=admitted.terms.max_start_delay_s,
+            tasks=a.tasks,
+            width=a.width,
+            traceparent=admitted.traceparent,
+            adopt_only=need.what is Needed.ADOPT,
+        )
+
+    def ticket(self, attempt: Attempt, digest: str, subject: str) -> bytes:
+        """Permission for this attempt under the present epoch; made anew for every sending, so
+        that one re-driven late is never too old."""
+        return sign_ticket(
+            Ticket(
+                uid=attempt.uid,
+                job=attempt.job,
+                epoch=self._leadership.epoch,
+                cluster=attempt.cluster,
+                tenant=attempt.tenant,
+                subject=subject,
+                spec_sha256=digest,
+                not_after_ms=self._clock.now_ms() + TICKET_LIFE_MS,
+            ),
+            self._signer,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawals:
+    """Attempts whose local wait passed its limit."""
+
+    late: tuple[tuple[str, str], ...]
+
+    def fold(self, round_: Round, leader: object) -> None:
+        """Decide their stop, as far as they still wait."""
+        for job_id, uid in self.late:
+            job = round_.draft.job(job_id)
+            attempt = job.attempt(uid) if job else None
+            if job and attempt and attempt.phase.rank < AttemptPhase.RUNNING.rank:
+                round_.fold(job, ev.StopDecided(uid, OutcomeKind.WITHDRAWN))
+
+    def applied(self, round_: Round) -> None:
+        """Nothing more to do."""
