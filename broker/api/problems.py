@@ -95,6 +95,11 @@ def unavailable(code: str, text: str, retry_after_s: float = 1.0) -> Problem:
     return Problem(503, code, text, headers={"Retry-After": wait_s})
 
 
+def _unreadable(why: str) -> Problem:
+    problem = " ".join(why.split())[:200] or "cannot be read"
+    return field_problem(400, "malformed_request", "body", problem, "send it whole and unencoded")
+
+
 def _invalid_job(error: InvalidJob) -> Problem:
     first = str(error.errors[0])
     more = len(error.errors) - 1
@@ -127,8 +132,8 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Problem]], ...] = (
         413, "blob_too_large", "body", str(e), "send it in parts of at most 64 MiB")),
     (BlobCorrupt, lambda e: Problem(409, "blob_corrupt", str(e))),
     (InvitationError, lambda e: Problem(409, "invitation_refused", str(e))),
-    (HttpProcessingError, lambda e: Problem(
-        400, "malformed_request", f"the request cannot be read: {e.message or 'bad encoding'}")),
+    (HttpProcessingError, lambda e: _unreadable(e.message or "")),
+    (web.RequestPayloadError, lambda e: _unreadable(str(e))),
 )  # fmt: skip
 
 
