@@ -53,7 +53,6 @@ SCHEMA = 1
 BATCH_JOBS_MAX = 1_000
 ERRORS_MAX = 50
 COMMIT_TRIES = 4
-RETRY_DELAY_S = 0.2
 _NESTED_OPS = 64  # a nested level of 64 beside at most 64 others: 128 in all (measured)
 _OP_OVERHEAD_BYTES = 32
 _YIELD_EVERY = 25
@@ -132,6 +131,7 @@ class Shell:
     blobs: BlobAccess
     clock: Clock
     ids: Ids
+    retry_delay_s: float = 0.2
 
 
 class Submissions:
@@ -319,7 +319,7 @@ class Submissions:
             except StoreUnavailable:
                 if doubt is None:
                     raise
-            await asyncio.sleep(RETRY_DELAY_S * (attempt + 1))
+            await asyncio.sleep(self._shell.retry_delay_s * (attempt + 1))
         raise OutcomeUnknown(
             "the state store did not say whether the jobs were taken on; look with GET /v1/jobs, "
             "or repeat with the same Idempotency-Key"
