@@ -38,7 +38,7 @@ def candidate_table(explanation: Explanation) -> Table:
     for candidate in _ordered(mappings(explanation.get("candidates"))):
         rate = usd(candidate.get("rate_usd_per_hour"))
         table.rows.append((
-            "CHOSEN" if candidate.get("chosen") is True else "",
+            _mark(candidate),
             text(candidate.get("cluster")), text(candidate.get("pool")),
             text(candidate.get("accelerator")), seconds(candidate.get("start_delay_s")),
             rate if rate == NONE else f"{rate}/h", usd(candidate.get("total_usd")),
@@ -46,6 +46,13 @@ def candidate_table(explanation: Explanation) -> Table:
             _why_not(candidate),
         ))  # fmt: skip
     return table
+
+
+def _mark(candidate: Mapping[str, Any]) -> str:
+    if candidate.get("chosen") is not True:
+        return ""
+    copies = number(candidate.get("copies"))
+    return f"CHOSEN x {copies:,.0f}" if copies and copies > 1 else "CHOSEN"
 
 
 def _ordered(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -78,19 +85,25 @@ def _sentence(reason: object) -> str:
 def waiting_table(explanation: Explanation) -> Table:
     """For a job that waits: per cluster, what binds and what would help."""
     table = Table(
-        (Column("cluster"), Column("reason"), Column("what it means", fold=True)),
+        (
+            Column("cluster"), Column("pool"), Column("standing", fold=True),
+            Column("what binds", fold=True),
+        ),
         empty="",
-    )
+    )  # fmt: skip
     for reason in mappings(explanation.get("waiting")):
-        table.rows.append(
-            (text(reason.get("cluster")), text(reason.get("code")), _sentence(reason))
-        )
+        standing = text(reason.get("standing"))
+        table.rows.append((
+            text(reason.get("cluster")), text(reason.get("pool")),
+            (standing if standing != NONE else text(reason.get("code"))).replace("_", " "),
+            _sentence(reason),
+        ))  # fmt: skip
     return table
 
 
 def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     """What there is to say below the tables: the smallest change, the decision, the others."""
-    lines = []
+    lines = _terms(explanation)
     change = text(at(explanation, "smallest_change", "text"))
     if change != NONE:
         cluster = text(at(explanation, "smallest_change", "cluster"))
@@ -100,6 +113,21 @@ def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
         lines.append(f"Smallest change that would start it: {change}{place}{proof}.")
     lines.extend(_decision(mapping(explanation.get("decision")), now))
     lines.extend(_others(mapping(explanation.get("others"))))
+    return lines
+
+
+def _terms(explanation: Explanation) -> list[str]:
+    """What the total of each chosen place is made of."""
+    lines = []
+    for candidate in mappings(explanation.get("candidates")):
+        terms = mapping(candidate.get("terms"))
+        parts = [
+            f"{text(name).removesuffix('_usd').replace('_', ' ')} {usd(amount)}"
+            for name, amount in terms.items()
+            if number(amount)
+        ]
+        if candidate.get("chosen") is True and parts:
+            lines.append(f"Cost in {text(candidate.get('cluster'))}: {', '.join(parts)}.")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The command line against the API itself, over a memory store: what one says the other understands."""
+"""The command line against the API itself: what one says, the other understands."""
 
 from __future__ import annotations
 

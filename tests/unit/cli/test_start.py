@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 from broker.cli.dispatch import run
 from broker.cli.table import TABLE
+from tests.unit.client.speaking_server import JOB, TOKEN, job_object, serving
 
 HEAVY = ("ortools", "grpc", "sqlalchemy", "numpy", "google", "cryptography")
 
@@ -92,3 +97,22 @@ def test_the_manual_has_every_command_and_exit_code() -> None:
         assert f"| `tradewind {entry.name}" in page.replace("\\|", "|"), entry.name
     for code in Exit:
         assert f"| {code.value} | " in page, code
+
+
+@pytest.mark.parametrize("command", [["wait", JOB], ["logs", "-f", JOB]])
+def test_ctrl_c_is_clean(command: list[str]) -> None:
+    with serving() as server:
+        server.jobs[JOB] = job_object()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "broker", *command],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "TRADEWIND_URL": server.url, "TRADEWIND_TOKEN": TOKEN,
+                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )  # fmt: skip
+        deadline = time.monotonic() + 20
+        while len(server.requests) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err

@@ -101,8 +101,19 @@ CHOSEN  us-east-1       h100  H100             3.2s  $20.72/h  $1,040.00   $0.00
 """)  # noqa: E501
 
 
+def test_why_a_job_waits() -> None:
+    waiting = [{"cluster": "us-east-1", "pool": "h100", "standing": "fits_when_empty",
+                "code": "no_capacity", "text": "8 free, 16 needed", "advice": "ask for 8"}]
+    assert render(candidates.waiting_table({"waiting": waiting}), width=120) == golden("""
+CLUSTER    POOL  STANDING         WHAT BINDS
+us-east-1  h100  fits when empty  8 free, 16 needed; ask for 8
+""")
+
+
 def test_what_else_an_explanation_says() -> None:
     explanation = {
+        "candidates": [{"cluster": "us-east-1", "chosen": True,
+                        "terms": {"compute_usd": 20.0, "cold_start_usd": 0.5, "egress_usd": 0}}],
         "smallest_change": {"text": "ask for 4 accelerators", "cluster": "eu-west-1",
                             "verified": True},
         "decision": {"cycle": "c42", "status": "optimal", "gap": 0.0, "cpu_s": 0.12,
@@ -110,6 +121,7 @@ def test_what_else_an_explanation_says() -> None:
         "others": {"accelerators_higher": 16, "accelerators_equal": 0, "accelerators_lower": 8},
     }  # fmt: skip
     assert candidates.explanation_lines(explanation, NOW) == [
+        "Cost in us-east-1: compute $20.00, cold start $0.50.",
         "Smallest change that would start it: ask for 4 accelerators (in eu-west-1), "
         "tried by solving again.",
         "Decided 12s ago in cycle c42: optimal, within 0.00% of the best possible, "

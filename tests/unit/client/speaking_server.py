@@ -9,6 +9,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -244,14 +245,14 @@ def piece(attempt: str, offset: int, text: str) -> tuple[str, dict[str, Any]]:
 
 
 @contextmanager
-def serving() -> Iterator[SpeakingServer]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[SpeakingServer]:
     """A server of the API in a thread of its own."""
     server, started, stop = SpeakingServer(), threading.Event(), asyncio.Event()
 
     async def run() -> None:
         runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         server.port = runner.addresses[0][1]
         server.loop = asyncio.get_running_loop()
