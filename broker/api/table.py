@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.api import answers as a
+from broker.api import answers_fleet as f
 from broker.api import requests as r
 from broker.api.handlers import admin, blobs, decisions, events, fleet, jobs, joining, logs
 from broker.api.routes import Access, Answer, BodyOf, Route
@@ -118,55 +119,55 @@ BLOBS = (
 FLEET = (
     Route(
         "GET", "/v1/clusters", fleet.clusters, "All clusters", "fleet",
-        {200: Answer("the clusters", a.ClustersView)},
+        {200: Answer("the clusters", f.ClustersView)},
     ),
     Route(
         "POST", "/v1/clusters/invite", fleet.invite, "Invite a cluster", "fleet",
-        {201: Answer("the invitation", a.InvitationView)},
+        {201: Answer("the invitation", f.InvitationView)},
         access=Access.OPERATOR, body=BodyOf(r.InviteBody), problems=(409,),
     ),
     Route(
         "GET", "/v1/clusters/{name}", fleet.cluster, "One cluster", "fleet",
-        {200: Answer("the cluster", a.ClusterView)},
+        {200: Answer("the cluster", f.ClusterView)},
     ),
     Route(
         "POST", "/v1/clusters/{name}/drain", fleet.drain, "Place nothing new there", "fleet",
-        {202: Answer("draining", a.ClusterStateView)},
+        {202: Answer("draining", f.ClusterStateView)},
         access=Access.OPERATOR, body=BodyOf(r.DrainBody, optional=True), problems=(409,),
     ),
     Route(
         "POST", "/v1/clusters/{name}/remove", fleet.remove, "Put a cluster out", "fleet",
-        {202: Answer("its certificates are void", a.ClusterStateView)},
+        {202: Answer("its certificates are void", f.ClusterStateView)},
         access=Access.OPERATOR,
     ),
     Route(
         "GET", "/v1/prices", fleet.prices, "Prices with age and source", "fleet",
-        {200: Answer("the prices", a.PricesView)},
+        {200: Answer("the prices", f.PricesView)},
     ),
     Route(
         "GET", "/v1/latency", fleet.latency, "Round trips between regions", "fleet",
-        {200: Answer("the round trips", a.LatencyView)},
+        {200: Answer("the round trips", f.LatencyView)},
     ),
 )  # fmt: skip
 
 JOINING = (
     Route(
         "GET", "/v1/ca", joining.ca, "The CA, to check against a pinned hash", "joining",
-        {200: Answer("the CA", a.CaView)}, access=Access.OPEN,
+        {200: Answer("the CA", f.CaView)}, access=Access.OPEN,
     ),
     Route(
         "POST", "/v1/enrol", joining.enrol, "A certificate for an invitation", "joining",
-        {200: Answer("the certificate", a.SignedView)},
+        {200: Answer("the certificate", f.SignedView)},
         access=Access.OPEN, body=BodyOf(r.EnrolBody), problems=(403, 409),
     ),
     Route(
         "POST", "/v1/renew", joining.renew, "The next certificate for the last", "joining",
-        {200: Answer("the certificate", a.SignedView)},
+        {200: Answer("the certificate", f.SignedView)},
         access=Access.OPEN, body=BodyOf(r.RenewBody), problems=(403,),
     ),
     Route(
         "POST", "/v1/session-check", joining.session_check, "Why a session was refused",
-        "joining", {200: Answer("the verdict", a.VerdictView)},
+        "joining", {200: Answer("the verdict", f.VerdictView)},
         access=Access.OPEN, body=BodyOf(r.SessionCheckBody),
     ),
 )  # fmt: skip
@@ -174,41 +175,41 @@ JOINING = (
 ADMIN = (
     Route(
         "GET", "/v1/status", admin.status, "The federation in a few figures", "broker",
-        {200: Answer("the figures", a.StatusView)},
+        {200: Answer("the figures", f.StatusView)},
     ),
     Route(
         "GET", "/v1/version", admin.version, "What answers", "broker",
-        {200: Answer("the version", a.VersionView)},
+        {200: Answer("the version", f.VersionView)},
     ),
     Route(
         "GET", "/v1/whoami", admin.whoami, "Who you are", "broker",
-        {200: Answer("you", a.WhoamiView)},
+        {200: Answer("you", f.WhoamiView)},
     ),
     Route(
         "GET", "/v1/usage", admin.usage, "What was used in a period", "broker",
-        {200: Answer("the usage", a.UsageView)}, query=r.UsageQuery,
+        {200: Answer("the usage", f.UsageView)}, query=r.UsageQuery,
     ),
     Route(
         "GET", "/v1/tenants", admin.tenants, "Tenants", "tenants",
-        {200: Answer("the tenants", a.TenantsView)},
+        {200: Answer("the tenants", f.TenantsView)},
     ),
     Route(
         "PUT", "/v1/tenants/{tenant}", admin.write_tenant, "Write a tenant", "tenants",
-        {200: Answer("as written", a.TenantView)},
+        {200: Answer("as written", f.TenantView)},
         access=Access.OPERATOR, body=BodyOf(r.TenantBody),
     ),
     Route(
         "GET", "/v1/tokens", admin.tokens, "Tokens, without secrets", "tenants",
-        {200: Answer("the tokens", a.TokensView)}, access=Access.OPERATOR,
+        {200: Answer("the tokens", f.TokensView)}, access=Access.OPERATOR,
     ),
     Route(
         "POST", "/v1/tokens", admin.make_token, "Make a token", "tenants",
-        {201: Answer("the token", a.MadeTokenView)},
+        {201: Answer("the token", f.MadeTokenView)},
         access=Access.OPERATOR, body=BodyOf(r.TokenBody),
     ),
     Route(
         "DELETE", "/v1/tokens/{token}", admin.revoke, "Revoke a token", "tenants",
-        {200: Answer("revoked", a.RevokedView)}, access=Access.OPERATOR,
+        {200: Answer("revoked", f.RevokedView)}, access=Access.OPERATOR,
     ),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from typing import Any
 
 from broker.control.closing_receipt import closing_receipt
 from broker.feedback.ports import AttemptEntry, JobEntry, LedgerBatch
@@ -281,7 +282,7 @@ async def test_earlier_attempts_come_from_the_ledger_beside_the_live_one(world: 
 async def test_intents_are_durable_and_refused_after_the_end(world: World) -> None:
     job_id = await submit(world)
 
-    async def ask(verb: str, **more: object) -> int:
+    async def ask(verb: str, **more: Any) -> int:
         return (await world.call("POST", f"/v1/jobs/{job_id}/{verb}", **more))[0]
 
     assert await ask("hold") == 202

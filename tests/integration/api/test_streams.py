@@ -100,7 +100,7 @@ async def test_events_older_than_this_replica_come_from_the_store(tmp_path: Path
     async with running(tmp_path, ApiSettings(events_kept=4)) as world:
         ids = [await submit(world, name=f"n{n}") for n in range(12)]
         async with stream(world, "/v1/events?since=1.0") as sse:
-            seen = []
+            seen: list[object] = []
             while len(seen) < 12:
                 name, _, data = await sse.next()
                 seen += [data["id"]] if name == "job" else []
@@ -140,11 +140,11 @@ async def test_a_stream_says_that_it_is_alive_and_ends_with_the_server(tmp_path:
 
 
 async def test_streams_are_bounded(tmp_path: Path) -> None:
-    async with running(tmp_path, ApiSettings(streams_max=1, sse_keepalive_s=0.05)) as world:
-        async with stream(world, "/v1/events") as sse:
-            await sse.response.content.readline()
-            status, body, response = await world.call("GET", "/v1/events")
-            assert status == 503 and response.headers["Retry-After"]
+    few = ApiSettings(streams_max=1, sse_keepalive_s=0.05)
+    async with running(tmp_path, few) as world, stream(world, "/v1/events") as sse:
+        await sse.response.content.readline()
+        status, _, response = await world.call("GET", "/v1/events")
+        assert status == 503 and response.headers["Retry-After"]
 
 
 # Logs ---------------------------------------------------------------------------------------------

@@ -1,0 +1,227 @@
+"""Answers about the fleet, the broker itself, tenants and sites that join: see `answers`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from broker.api.answers import Open
+
+
+class PoolView(Open):
+    """Accelerators of one model and price in a cluster; null where nothing was reported."""
+
+    pool: str
+    accelerator: str | None
+    simulated: bool | None
+    nodes: int
+    total: int | None
+    free: int | None
+    price_usd_per_accelerator_hour: float | None
+    price_kind: str | None
+    price_source: str | None
+    price_as_of_at: str | None
+
+
+class ClusterView(Open):
+    """A cluster and the age of what is known of it."""
+
+    name: str
+    region: str
+    state: Literal["invited", "joined", "draining", "removed"]
+    scheduler: str
+    isolation: str
+    connected: bool
+    silent_since_at: str | None
+    capacity_age_s: float | None
+    certificate_expires_at: str | None
+    handshake_ms: float
+    pools: list[PoolView]
+    running: int
+    version: str
+
+
+class ClustersView(Open):
+    """All clusters by name."""
+
+    clusters: list[ClusterView]
+
+
+class InvitationView(Open):
+    """The only time the token is shown."""
+
+    token: str
+    command: str
+    expires_at: str
+
+
+class ClusterStateView(Open):
+    """What was decided about a cluster."""
+
+    name: str
+    state: Literal["draining", "removed"]
+    deadline_at: str | None
+
+
+class PriceView(Open):
+    """A price per accelerator hour, with age and source. `flagged` says what is wrong with it."""
+
+    cluster: str
+    region: str
+    pool: str
+    accelerator: str | None
+    kind: str
+    marginal_usd: float
+    full_usd: float
+    as_of_at: str | None
+    age_s: float | None
+    source: str
+    flagged: str | None
+
+
+class PricesView(Open):
+    """All prices."""
+
+    prices: list[PriceView]
+
+
+class RoundTripView(Open):
+    """A round trip between regions; null = unknown."""
+
+    start: str = Field(alias="from")
+    end: str = Field(alias="to")
+    rtt_ms: float | None
+    measured_at: str | None
+    source: Literal["measured", "typed", "unknown"]
+    note: str | None
+
+
+class LatencyView(Open):
+    """Round trips between all regions."""
+
+    regions: list[str]
+    round_trips: list[RoundTripView]
+
+
+class StatusView(Open):
+    """The federation in a few figures."""
+
+    leader: dict[str, Any] | None
+    epoch: int | None
+
+
+class VersionView(Open):
+    """What answers."""
+
+    name: str
+    version: str
+    api: str
+
+
+class WhoamiView(Open):
+    """Who the token says you are."""
+
+    subject: str
+    role: Literal["user", "operator"]
+    tenants: list[str]
+    home_tenant: str
+    token: str
+
+
+class UsageRow(Open):
+    """Use of one pool by one tenant."""
+
+    tenant: str
+    cluster: str
+    pool: str
+    accelerator: str
+    attempts: int
+    accelerator_h: float
+    cpu_h: float
+    memory_gib_h: float
+    cost_usd: float
+
+
+class UsageView(Open):
+    """Use in a period."""
+
+    from_at: str | None
+    to_at: str | None
+    usage: list[UsageRow]
+
+
+class TenantView(Open):
+    """Quota and defaults; quota null = no limit."""
+
+    name: str
+    weight: int
+    quota_accelerators: int | None
+    cluster_quota: dict[str, int]
+    default_max_runtime: str
+    max_runtime: str
+
+
+class TenantsView(Open):
+    """Tenants by name."""
+
+    tenants: list[TenantView]
+
+
+class TokenView(Open):
+    """A token without its secret."""
+
+    id: str
+    subject: str
+    tenants: list[str]
+    role: Literal["user", "operator"]
+    created_at: str | None
+    expires_at: str | None
+    revoked: bool
+
+
+class TokensView(Open):
+    """All tokens."""
+
+    tokens: list[TokenView]
+
+
+class MadeTokenView(Open):
+    """The only time a token is shown."""
+
+    id: str
+    token: str
+
+
+class RevokedView(Open):
+    """A token that opens nothing any more."""
+
+    id: str
+    revoked: bool
+
+
+class CaView(Open):
+    """The CA and what a join command pins of it."""
+
+    ca_pem: str
+    ca_hash: str
+    ca_hashes: list[str]
+
+
+class SignedView(Open):
+    """A site's certificate and where to go with it."""
+
+    certificate_pem: str
+    ca_pem: str
+    cluster: str
+    region: str
+    session_addresses: list[str]
+    api_url: str
+
+
+class VerdictView(Open):
+    """Whether a certificate opens a session, and why not."""
+
+    ok: bool
+    code: str
+    reason: str
