@@ -18,7 +18,7 @@ from broker.model.problem import Job, Pool, Problem
 from federation.refusals import Refusal, RefusalCode
 
 _ADVISED_POOLS = 40
-"""Pools, those with the fewest reasons against them, for which a change is looked for."""
+"""Pools, those nearest to a start, for which a change is looked for."""
 
 
 class Standing(StrEnum):
@@ -180,16 +180,16 @@ def _reason(left: Problem, job: Job, pool: Pool, original: Pool) -> ClusterReaso
     return ClusterReason(pool.cluster, pool.name, standing, found)
 
 
-def _nearness(reason: ClusterReason) -> tuple[int, int, tuple[int, str], str]:
+def _nearness(reason: ClusterReason) -> tuple[int, tuple[int, str], int, str]:
     found = reason.refusals
     standing = _NEAREST_FIRST.index(reason.standing)
-    return (standing, len(found), distance(found[0]), reason.pool)
+    return (standing, distance(found[0]), len(found), reason.pool)
 
 
 def _smallest_change(
     left: Problem, job: Job, pairs: list[tuple[ClusterReason, Pool]]
 ) -> Advice | None:
-    ranked = sorted(pairs, key=lambda pair: (len(pair[0].refusals), *_nearness(pair[0])))
+    ranked = sorted(pairs, key=lambda pair: _nearness(pair[0]))
     found = [advise(alone(left, job, pool)) for _, pool in ranked[:_ADVISED_POOLS]]
     return min((advice for advice in found if advice is not None), key=_rank, default=None)
 

@@ -41,7 +41,9 @@ class Packing:
 
 
 class Packer:
-    """Fills the nodes of one pool, tightest node first, whole nodes last."""
+    """Fills the nodes of one pool, tightest node first, whole nodes last. Where levels are counted
+    and the largest replicas are added first, what is left holds as many replicas of every size as
+    any packing leaves."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -69,7 +71,7 @@ class Packer:
                 key=lambda i: self._preference(self.runs[i], need),
             )
             run = self.runs[index]
-            each = min(fits(need, run.room), replicas)
+            each = min(self._most_at_once(run, need), replicas)
             nodes = min(run.nodes, replicas // each)
             filled = run.replicas[:kind] + (run.replicas[kind] + each,) + run.replicas[kind + 1 :]
             parts = [replace(run, nodes=nodes, room=less(run.room, need, each), replicas=filled)]
@@ -93,10 +95,26 @@ class Packer:
         """What was packed."""
         return Packing(tuple(self.runs), self.whole_nodes(), least)
 
-    @staticmethod
-    def _preference(run: Run, need: Amount) -> tuple[bool, float, int]:
-        opens = run.whole and run.empty
-        return (opens, run.room[0] - need[0] * fits(need, run.room), run.first)
+    def _preference(self, run: Run, need: Amount) -> tuple[bool, list[bool], float, int]:
+        """Whole nodes last; then where no larger block is broken, or the smallest one."""
+        broken = [run.room[0] % level < need[0] for level in self._larger(need)]
+        return (run.whole and run.empty, broken[::-1], run.room[0], run.first)
+
+    def _most_at_once(self, run: Run, need: Amount) -> int:
+        """Replicas to put on each node of a run before looking for a better place."""
+        larger = self._larger(need)
+        if run.whole and run.empty:
+            return fits(need, run.room)
+        for level in larger:
+            if run.room[0] % level >= need[0]:
+                return int(run.room[0] % level // need[0])
+        return larger[-1] // need[0] if larger else fits(need, run.room)
+
+    def _larger(self, need: Amount) -> list[int]:
+        """Block sizes over that of a replica which are worth keeping, ascending."""
+        if self.shape.counting is not Counting.LEVELS:
+            return []
+        return [level for level in self.shape.levels if level > need[0]]
 
 
 def pack(shape: Shape, demand: Sequence[int]) -> Packing | None:

@@ -197,30 +197,33 @@ def enumerate_patterns(
     full = pool.accelerators_per_node
     for index, group in enumerate(pool.nodes):
         is_whole = group.free_accelerators == full
-        for replicas in _maximal(room_of(group), kinds, limit - len(found)):
+        fillings = _maximal(room_of(group), kinds, limit - len(found))
+        if fillings is None:
+            return None
+        for replicas in fillings:
             small = any(n and kind[0] < full for n, kind in zip(replicas, kinds, strict=True))
             found.append(Pattern(index, replicas, costs_whole=is_whole and small))
-        if len(found) >= limit:
-            return None
     return tuple(found)
 
 
-def _maximal(room: Amount, kinds: Sequence[Amount], limit: int) -> list[tuple[int, ...]]:
-    """Maximal fillings of a room; `limit` or more when the search was cut."""
+def _maximal(room: Amount, kinds: Sequence[Amount], limit: int) -> list[tuple[int, ...]] | None:
+    """Maximal fillings of a room; None when there are more than `limit` or too many to look at."""
     found: list[tuple[int, ...]] = []
     steps = 0
     stack: list[tuple[tuple[int, ...], Amount]] = [((), room)]
-    while stack and len(found) < limit:
+    while stack:
         chosen, left = stack.pop()
         depth = len(chosen)
         if depth == len(kinds):
             if any(chosen) and not any(fits(kind, left) for kind in kinds):
                 found.append(chosen)
+            if len(found) > limit:
+                return None
             continue
         most = fits(kinds[depth], left)
         steps += most + 1
         if steps > _SEARCH_STEPS:
-            return [chosen] * limit
+            return None
         least = most if depth == len(kinds) - 1 else 0
         for times in range(least, most + 1):
             stack.append(((*chosen, times), less(left, kinds[depth], times)))
