@@ -7,6 +7,7 @@ holds the directory.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import gc
 import os
@@ -18,6 +19,7 @@ from typing import NoReturn
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
 from regional_agent.act.keeper.layout import lock_path
+from regional_agent.act.keeper.limits import raise_file_limit
 from regional_agent.act.keeper.loop import Keeper
 
 IN_USE_CODE = 75
@@ -37,8 +39,10 @@ def main() -> int:
         print("another keeper holds this directory", file=sys.stderr)  # noqa: T201
         return IN_USE_CODE
     ready = None if args.foreground else _detach(state)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):
+        # For people to look at; a disk that is full must not keep us from our jobs.
+        os.pwrite(lock, f"{os.getpid():<10}\n".encode(), 0)
+    raise_file_limit()
     keeper = Keeper(state, KeeperClock(), CrashPlan(args.crash_at), args.idle_exit_s)
     keeper.open()
     # What is alive now lives for ever; unfrozen, the collector would copy it into every child.

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from regional_agent.act.keeper import processes
+from regional_agent.act.keeper import processes, strays
 from regional_agent.act.keeper.attempt import LOST, LiveTask
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.held import Held, pick_up
@@ -36,7 +36,7 @@ class Adopter:
             self._runner.hold(held)
             if held.damaged:
                 # Nobody can tell any more what of it runs, and nothing may run unseen.
-                self._runner.kill_marked(name, None)
+                strays.kill_marked(held, None)
                 continue
             for live in list(held.attempt.live.values()):
                 watched |= self._adopt_task(held, live)
@@ -57,7 +57,7 @@ class Adopter:
                 self._runner.members[member.pid] = MemberKey(held.uid, live.task, rank)
         missing = held.attempt.order.replicas - len(live.members)
         if not found:
-            self._runner.kill_marked(held.uid, live.task)
+            strays.kill_marked(held, live.task)
             self._runner.lose(held, live, UNSEEN if live.members else NEVER_RAN)
         elif live.cause is not None or gone or missing:
             for rank in gone:

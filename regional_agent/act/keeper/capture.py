@@ -53,5 +53,7 @@ def _cut(path: Path, limit_bytes: int) -> int:
             os.ftruncate(fd, HEAD_BYTES)
             os.write(fd, MARK + tail)
         return size
+    except OSError:
+        return -1  # The disk has other troubles; a log is not worth more of them.
     finally:
         os.close(fd)

@@ -27,6 +27,7 @@ class Held:
         self.place = place
         self._file = file
         self._compact_at_bytes = COMPACT_BYTES
+        self._rewrite = False
         self.damaged = False
 
     @property
@@ -44,13 +45,25 @@ class Held:
         self._file.write()
 
     def sync(self) -> None:
-        """Make all records so far outlast the machine; many are replaced by one that sums up."""
-        if self._file.size_bytes > self._compact_at_bytes:
-            self._file.replace(self.attempt.snapshot())
-            # A summary may be long itself: the next is due when the file has doubled.
-            self._compact_at_bytes = max(COMPACT_BYTES, 2 * self._file.size_bytes)
-        else:
-            self._file.sync()
+        """Make all records so far outlast the machine; many are replaced by one that sums up.
+
+        Raises OSError when the disk refuses; to be called again.
+        """
+        try:
+            if self._rewrite or self._file.size_bytes > self._compact_at_bytes:
+                self._file.replace(self.attempt.snapshot())
+                # A summary may be long itself: the next is due when the file has doubled.
+                self._compact_at_bytes = max(COMPACT_BYTES, 2 * self._file.size_bytes)
+            else:
+                self._file.sync()
+        except OSError:
+            # After a failed sync the kernel may have dropped what it had: all is written anew.
+            self._rewrite = True
+            raise
+        self._rewrite = False
+        if self.attempt.outcome is not None:
+            # Nothing more is to come, and open files are few.
+            self._file.close()
 
     def close(self) -> None:
         """Let go of the files."""

@@ -3,10 +3,12 @@ the records that say so are on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
+import sys
 from pathlib import Path
 
 from regional_agent.act.keeper import processes
@@ -19,6 +21,7 @@ from regional_agent.act.keeper.server import Connection, Server, same_user
 from regional_agent.act.keeper.watch import Watch
 
 BACKLOG = 16
+DISK_RETRY_S = 0.5
 
 
 class Keeper:
@@ -40,6 +43,7 @@ class Keeper:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._wake_read, self._wake_write = socket.socketpair()
         self._term = False
+        self._retry_at_s: float | None = None
 
     def open(self) -> None:
         """Adopt what is there and listen. The caller holds the lock of the directory."""
@@ -65,11 +69,24 @@ class Keeper:
         runner.run_timers()
         runner.reap()
         runner.plan_starts()
-        runner.sync()
-        runner.act()
+        if self._synced():
+            runner.act()
         self._watch.keep_looking()
         self._server.push()
         self._tidy_connections()
+
+    def _synced(self) -> bool:
+        """False while the disk refuses: then nothing is started, killed or said, but children
+        are still reaped and remembered. To die instead would lose every job that runs."""
+        try:
+            self._runner.sync()
+        except OSError as error:
+            if self._retry_at_s is None:
+                _say(f"records cannot be written: {error}")
+            self._retry_at_s = self._clock.monotonic_s() + DISK_RETRY_S
+            return False
+        self._retry_at_s = None
+        return True
 
     def _finished(self) -> bool:
         now_s = self._clock.monotonic_s()
@@ -82,6 +99,8 @@ class Keeper:
 
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
+        if self._retry_at_s is not None:
+            return max(0.0, self._retry_at_s - now_s)
         waits = (
             self._runner.wait_s(now_s),
             self._server.push_due_s(now_s),
@@ -160,3 +179,9 @@ class Keeper:
                 continue
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
             self._selector.modify(connection.sock, events, connection)
+
+
+def _say(text: str) -> None:
+    """A line for our log, which may lie on the same full disk."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -37,7 +37,7 @@ def _stat(pid: int) -> list[bytes] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             data = file.read()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return None
     # The second field is the command in brackets and may hold anything, brackets too.
     return data[data.rindex(b")") + 2 :].split()
@@ -125,15 +125,15 @@ def kill(pid: int) -> None:
         return
 
 
-def kill_session(session: int) -> None:
-    """SIGKILL every process of a session, also those that made groups of their own."""
-    signal_group(session, signal.SIGKILL)
+def kill_sessions(doomed: set[int]) -> None:
+    """SIGKILL every process of these sessions, also those that made groups of their own."""
     # A process may fork while it is looked for; each pass leaves fewer that can.
     for _ in range(5):
-        use = sessions().get(session)
-        if use is None:
+        found = sessions()
+        pids = [pid for session in doomed & found.keys() for pid in found[session].pids]
+        if not pids:
             return
-        for pid in use.pids:
+        for pid in pids:
             kill(pid)
 
 

@@ -55,15 +55,15 @@ def read(path: Path) -> tuple[list[Record], int, bool]:
 
 
 class RecordFile:
-    """An open file of records. `append` buffers, `write` hands over to the kernel (which a kill
-    of this process cannot undo), `sync` makes it outlast the machine."""
+    """A file of records. `append` buffers, `write` hands over to the kernel (which a kill of
+    this process cannot undo), `sync` makes it outlast the machine. After an OSError of either,
+    nothing is lost: they may be called again. Open only between a write and `close`."""
 
     def __init__(self, path: Path, good_bytes: int) -> None:
-        """Open for appending after the good part, which is all that is kept."""
+        """Append after the good part, which is all that is kept."""
         self._path = path
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._fd = os.open(path, flags, 0o600)
-        os.ftruncate(self._fd, good_bytes)
+        self._fd = -1
+        self._good_bytes: int | None = good_bytes
         self._buffer = b""
         self.size_bytes = good_bytes
 
@@ -73,6 +73,7 @@ class RecordFile:
 
     def write(self) -> None:
         """Hand the buffered records to the kernel."""
+        self._open()
         while self._buffer:
             written = os.write(self._fd, self._buffer)
             self.size_bytes += written
@@ -85,15 +86,26 @@ class RecordFile:
 
     def replace(self, record: Record) -> None:
         """Put one record in the place of all. Buffered ones must be in it."""
-        replace_file(self._path, encode(record))
-        self.close()
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        data = encode(record)
+        replace_file(self._path, data)
         self._buffer = b""
-        self.size_bytes = os.fstat(self._fd).st_size
+        self._good_bytes = None
+        self.size_bytes = len(data)
+        self.close()
 
     def close(self) -> None:
-        """Close the file; buffered records are dropped."""
-        os.close(self._fd)
+        """Close the file; the next `write` opens it again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            return
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if self._good_bytes is not None:
+            os.ftruncate(self._fd, self._good_bytes)
+            self._good_bytes = None
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:

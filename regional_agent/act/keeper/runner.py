@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from regional_agent.act.keeper import capture, processes
+from regional_agent.act.keeper import capture, processes, strays
 from regional_agent.act.keeper.attempt import (
     FAILED,
     LOST,
@@ -72,6 +72,7 @@ class Runner:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_count = 0
         self._started_s: dict[tuple[str, int], float] = {}
+        self._doomed: set[int] = set()
         self._peak_rss: dict[tuple[str, int], int] = {}
 
     # Changes ------------------------------------------------------------------------------
@@ -142,6 +143,7 @@ class Runner:
 
     def reap(self) -> None:
         """Take the exit of every child that ended; strangers are orphans we inherited."""
+        self._kill_doomed()
         ended = False
         while True:
             try:
@@ -155,7 +157,7 @@ class Runner:
             self._drained(group)
             ended = True
         if ended:
-            self._kill_strays()
+            strays.kill_inherited(self.attempts, self.members)
 
     def plan_starts(self) -> None:
         """Record the intents of the tasks to start in this turn."""
@@ -176,11 +178,11 @@ class Runner:
             self._crash.reached("intent-appended")
 
     def sync(self) -> None:
-        """Make everything recorded so far safe."""
+        """Make everything recorded so far safe. Raises OSError; to be called again."""
         exits = any(self.attempts[uid].attempt.outcome for uid in self._dirty)
-        for uid in self._dirty:
+        for uid in sorted(self._dirty):
             self.attempts[uid].sync()
-        self._dirty.clear()
+            self._dirty.discard(uid)
         if exits:
             self._crash.reached("exit-synced")
 
@@ -194,6 +196,7 @@ class Runner:
             self._crash.reached("intent-synced")
         for uid, task in forks:
             self._start(self.attempts[uid], task)
+        self._kill_doomed()
 
     def wait_s(self, now_s: float) -> float | None:
         """How long the loop may sleep; None: until something happens."""
@@ -230,7 +233,11 @@ class Runner:
         at = self._clock.now_ms()
         pid = {"k": "pid", "t": task, "r": rank, "pid": child.pid, "ticks": ticks, "at": at}
         held.record(pid)
-        held.write()
+        try:
+            held.write()
+        except OSError:
+            os.close(child.go_fd)  # It leaves unrun.
+            raise
         self.changed.add(held.uid)
         self._crash.reached("pid-written")
         let_go(child)
@@ -277,9 +284,16 @@ class Runner:
             return
         for member in list(live.members.values()):
             if member.ended is None:
-                processes.kill_session(member.pid)
+                processes.signal_group(member.pid, signal.SIGKILL)
+                self._doomed.add(member.pid)
                 if member.pid in self._drains:
                     self._drained(member.pid)
+
+    def _kill_doomed(self) -> None:
+        """The rest of the sessions just killed: one look at the machine for all of them."""
+        doomed, self._doomed = self._doomed, set()
+        if doomed:
+            processes.kill_sessions(doomed)
 
     # Ending -------------------------------------------------------------------------------
 
@@ -314,7 +328,7 @@ class Runner:
         live = self.attempts[key.uid].attempt.live[key.task]
         self._drains[pid] = Drain(key, (LOST, 0), 0, 0)
         if live.cause is None:
-            self.kill_marked(key.uid, key.task)
+            strays.kill_marked(self.attempts[key.uid], key.task)
             self._drained(pid)
         elif processes.group_is_empty(pid):
             self._drained(pid)
@@ -362,31 +376,3 @@ class Runner:
             at = self._clock.now_ms()
             self.record(held, {"k": "end", "at": at, "kind": kind, "code": code})
             self._startable.discard(held.uid)
-
-    def _kill_strays(self) -> None:
-        """End what ended tasks left behind in sessions of its own (we inherit it as orphans)."""
-        for pid in processes.children():
-            if pid not in self.members and self.is_stray(pid):
-                processes.kill(pid)
-
-    def kill_marked(self, uid: str, task: int | None) -> None:
-        """End whatever on this machine a task (None: any) started, found by its environment."""
-        held = self.attempts[uid]
-        marks = {b"TRADEWIND_ATTEMPT": uid.encode(), b"HOME": os.fsencode(held.place.work)}
-        if task is not None:
-            label = held.attempt.order.task_label(task)
-            marks[b"TRADEWIND_TASK"] = b"" if label is None else b"%d" % label
-        for use in processes.sessions().values():
-            for pid in use.pids:
-                env = processes.environment_of(pid)
-                if all(env.get(name) == value for name, value in marks.items()):
-                    processes.kill(pid)
-
-    def is_stray(self, pid: int) -> bool:
-        """True if a process was started by a task of ours that is over."""
-        env = processes.environment_of(pid)
-        held = self.attempts.get(env.get(b"TRADEWIND_ATTEMPT", b"").decode(errors="replace"))
-        if held is None or env.get(b"HOME") != os.fsencode(held.place.work):
-            return False
-        task = env.get(b"TRADEWIND_TASK") or b"0"
-        return task.isdigit() and int(task) not in held.attempt.live

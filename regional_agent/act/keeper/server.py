@@ -28,6 +28,7 @@ from regional_agent.act.keeper.room import conflict
 from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.watch import Watch
 
+PROTOCOL = 1
 PUSH_EVERY_S = 0.1
 STATES_PER_FRAME = 200
 READ_BYTES = 2**18
@@ -153,7 +154,7 @@ class Server:
     # Requests -----------------------------------------------------------------------------
 
     def _hello(self, _: Body) -> Body:
-        return {"pid": os.getpid(), "attempts": len(self._runner.attempts)}
+        return {"pid": os.getpid(), "protocol": PROTOCOL}
 
     def _submit(self, request: Body) -> Body:
         """`fresh` is false for an attempt that is here already; `taken` says why it cannot be."""

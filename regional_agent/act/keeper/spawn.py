@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from regional_agent.act.keeper import limits
 from regional_agent.act.keeper.attempt import Attempt
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.keeper.orders import Order, Seat
@@ -160,7 +160,7 @@ def _take_streams(what: Program) -> None:
 def _drop_inheritance() -> None:
     # Python opens everything close-on-exec, so no descriptor of the keeper gets through.
     os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    limits.restore_for_children()
     for number in _RESET_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

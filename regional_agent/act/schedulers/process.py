@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -62,12 +63,14 @@ class ProcessScheduler:
         return Capabilities("process", frozenset(Feature))
 
     async def submit(self, order: LaunchOrder) -> Submitted | Refusal:
-        """See the port. Refuses capacity_taken, submit_failed."""
+        """See the port. Refuses capacity_taken, disk_full, submit_failed."""
         body = order_json(self._order(order))
         try:
             answer = await self._ask("submit", order=body, cpus_milli=self._settings.cpus_milli)
         except KeeperRefused as error:
-            return Refusal(RefusalCode.SUBMIT_FAILED, order.uid, available=str(error))
+            full = f"[Errno {errno.ENOSPC}]" in str(error)
+            code = RefusalCode.DISK_FULL if full else RefusalCode.SUBMIT_FAILED
+            return Refusal(code, order.uid, available=str(error))
         if answer["taken"]:
             return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=answer["taken"])
         return Submitted(local_id=order.uid, fresh=answer["fresh"])
