@@ -140,7 +140,9 @@ def build(
         clock=backends.clock,
         ids=backends.ids,
         control=control,
-        settings=ApiSettings(typed_round_trips=_typed(settings)),
+        settings=ApiSettings(
+            public_url=settings.public_api_url, typed_round_trips=_typed(settings)
+        ),
     )
     return ControlPlane(office, services, (projection.run, sites.run, office.run))
 
