@@ -187,8 +187,8 @@ class LocalFederation:
         state = self.home.agent(site.name)
         make_private_directory(self.home.agents)
         make_private_directory(state)
-        write_agent_settings(self.home, site, self.sites, self._ports, self._env["PATH"])
-        if site.name not in running and not (state / "identity").exists():
+        write_agent_settings(self.home, site, self.sites, self._ports)
+        if site.name not in running and not (state / "identity" / "agent.crt").exists():
             await self._join(client, site, state)
         argv = module("regional_agent", "run", "--state-dir", str(state))
         self._keep(Service(site.name, argv, self._env, self.home.log(site.name)), running)

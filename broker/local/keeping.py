@@ -38,6 +38,9 @@ class Service:
 def environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """What services find in their environment: little of the user's, and whose they are."""
     kept = {name: environ[name] for name in _PASSED_ON if name in environ}
+    # Jobs find programs where agents do; the last resort is the Python that runs all this.
+    folders = [environ.get("PATH", os.defpath), os.path.dirname(sys.executable)]
+    kept["PATH"] = os.pathsep.join(folders)
     return kept | {MARK: str(home), "PYTHONUNBUFFERED": "1"}
 
 

@@ -46,10 +46,8 @@ def broker_settings(home: Home, ports: Ports, regions: Sequence[str]) -> dict[st
     }
 
 
-def write_agent_settings(
-    home: Home, site: Site, sites: Sequence[Site], ports: Ports, path: str
-) -> None:
-    """Lay agent.yaml over what joining wrote there. `path`: where jobs find programs.
+def write_agent_settings(home: Home, site: Site, sites: Sequence[Site], ports: Ports) -> None:
+    """Lay agent.yaml over what joining wrote there.
 
     Raises OSError, and ValueError where the file is no mapping.
     """
@@ -57,24 +55,23 @@ def write_agent_settings(
     written = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else None
     if written is not None and not isinstance(written, dict):
         raise ValueError(f"{file} is no mapping of settings")
-    settings = (written or {}) | agent_settings(site, sites, ports, path)
+    settings = (written or {}) | agent_settings(site, sites, ports)
     text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     write_private(file, text.encode())
 
 
-def agent_settings(
-    site: Site, sites: Sequence[Site], ports: Ports, path: str
-) -> dict[str, Any]:
+def agent_settings(site: Site, sites: Sequence[Site], ports: Ports) -> dict[str, Any]:
     """What one site says of itself: made-up cards, typed prices, where the others are."""
     return {
         "inventory": [_pool(pool) for pool in site.pools],
         "prices": [_price(pool) for pool in site.pools],
         "latency_responder": f"{LOOPBACK}:{ports.responders[site.name]}",
-        "latency_targets": {
-            other.name: f"{LOOPBACK}:{ports.responders[other.name]}"
+        "latency_targets": [
+            {"region": other.name, "address": f"{LOOPBACK}:{ports.responders[other.name]}"}
             for other in sites
             if other.name != site.name
-        },
+        ],
+        "latency_every": "15s",
     }
 
 
