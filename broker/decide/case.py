@@ -10,7 +10,7 @@ import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
 from broker.decide.options import Floats, Integers, Options, build_options
-from broker.decide.shapes import Shape, amount_of, build_shape
+from broker.decide.shapes import COLUMN_LIMIT, Counting, Shape, amount_of, build_shape
 from broker.model.problem import Mode, Problem
 
 Counts = Integers
@@ -100,10 +100,14 @@ def _shapes(
     pairs = zip(options.class_index.tolist(), options.pool_index.tolist(), strict=True)
     for class_index, pool_index in pairs:
         by_pool[pool_index].add(amounts[class_index])
-    return tuple(
-        build_shape(pool, sorted(found)) if found else None
-        for pool, found in zip(problem.pools, by_pool, strict=True)
-    )
+    shapes: list[Shape | None] = []
+    columns = COLUMN_LIMIT
+    for pool, found in zip(problem.pools, by_pool, strict=True):
+        shape = build_shape(pool, sorted(found), columns) if found else None
+        if shape is not None and shape.counting is Counting.NODES:
+            columns -= len(shape.kinds) * sum(group.count for group in pool.nodes)
+        shapes.append(shape)
+    return tuple(shapes)
 
 
 def _values(problem: Problem, classes: Sequence[JobClass]) -> Floats:

@@ -11,8 +11,9 @@ from broker.decide import cpsat
 from broker.decide.case import Case, build_case
 from broker.decide.finish import Candidate, assignments, demands, fills, make_candidate
 from broker.decide.greedy import Floor, floor_orders, greedy
-from broker.decide.improve import Improved, Improver, pack_exactly
+from broker.decide.improve import Improved, Improver
 from broker.decide.packing import Packing
+from broker.decide.realise import pack_exactly
 from broker.decide.reasons import Reasons
 from broker.decide.shapes import Shape
 from broker.decide.solver import Effort, Solve

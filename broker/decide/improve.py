@@ -9,10 +9,10 @@ import numpy as np
 
 from broker.decide.case import Case, Counts
 from broker.decide.finish import Candidate, demands, make_candidate
-from broker.decide.greedy import Floor
-from broker.decide.model import Model, Row, build_model, build_pack_model
+from broker.decide.model import Model, Row, build_model
 from broker.decide.options import Floats
-from broker.decide.packing import Packing, from_counts
+from broker.decide.packing import Packing
+from broker.decide.realise import followed, pack_exactly, packings_of, refilled
 from broker.decide.shapes import Shape
 from broker.decide.solver import Answer, Effort, Solve, SolverStatus
 from broker.decide.whole_numbers import money_unit
@@ -23,8 +23,6 @@ _GUIDE_FROM = 1_500
 _GUIDE_FACTOR = 4.0
 _GUIDE_SHARE = 2
 """One part in this many of the effort goes to that start."""
-_PACK_EFFORT = 0.5
-"""Deterministic time for packing one pool exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,10 @@ class Improver:
         """Spend the effort."""
         tiers = self._tiers()
         stages = len(tiers) + (1 if self.model.exact else 2)
-        if len(tiers) > 1 and len(self.case.options) > _GUIDE_FROM:
-            self._guide(tiers, self._share(_GUIDE_SHARE))
+        if not self.model.exact:
+            self._guide(build_model(self.case, relaxed=True), tiers, self._share(_GUIDE_SHARE))
+        elif len(tiers) > 1 and len(self.case.options) > _GUIDE_FROM:
+            self._guide(self.model, tiers, self._share(_GUIDE_SHARE))
         for level, options in tiers.items():
             self._tier(level, options, self._share(stages))
             stages -= 1
@@ -91,9 +91,10 @@ class Improver:
             tiers.setdefault(priority, []).extend(range(first[k], first[k + 1]))
         return {level: tiers[level] for level in sorted(tiers, reverse=True)}
 
-    def _guide(self, tiers: Mapping[int, Sequence[int]], effort: Effort) -> None:
+    def _guide(self, model: Model, tiers: Mapping[int, Sequence[int]], effort: Effort) -> None:
         """Look for a good start for all tiers and the cost at once: each tier is worth several
-        times the next lower one, and the lowest several times its cost. Proves nothing."""
+        times the next lower one, and the lowest several times its cost. Proves nothing. The rows
+        of `model` may be looser than the problem: then the answer is followed as far as it goes."""
         case = self.case
         gangs = np.array(case.gang, dtype=np.float64)[case.options.class_index]
         worth = _GUIDE_FACTOR * float(np.max(case.options.cost_usd / gangs, initial=0.0)) + 1e-6
@@ -101,9 +102,13 @@ class Improver:
         for options in reversed(list(tiers.values())):
             reward[list(options)] = worth
             worth *= _GUIDE_FACTOR
-        unit, objective, _ = self._money_objective(self.model, reward * gangs)
-        answer = self._ask(self.model, objective, {}, effort)
-        self._consider(self.model, answer, refill=True)
+        _, objective, _ = self._money_objective(model, reward * gangs)
+        answer = self._ask(model, objective, {}, effort)
+        if model is self.model:
+            self._consider(model, answer, refill=True)
+        elif answer.values:
+            suggested = np.array(answer.values[: len(case.options)], dtype=np.int64)
+            self._adopt(*followed(case, suggested))
 
     def _tier(self, level: int, options: Sequence[int], effort: Effort) -> None:
         """Raise the placed accelerators of one tier as far as possible, then hold them."""
@@ -171,9 +176,12 @@ class Improver:
         if not answer.values:
             return
         counts: Counts = np.array(answer.values[: len(self.case.options)], dtype=np.int64)
-        known = _packings(self.case, model, answer.values, demands(self.case, counts))
+        known = packings_of(self.case, model, answer.values, demands(self.case, counts))
         if refill:
-            counts, known = _refilled(self.case, counts, known)
+            counts, known = refilled(self.case, counts, known)
+        self._adopt(counts, known)
+
+    def _adopt(self, counts: Counts, known: Mapping[int, Packing]) -> None:
         found = make_candidate(self.case, counts, known, self._pack_exactly)
         if found is None:
             self.notes.append("a solution could not be put on nodes")
@@ -233,56 +241,3 @@ class Improver:
 
 def _at_least(target: Mapping[int, int], reached: int) -> Row:
     return Row(list(target), [-gang for gang in target.values()], -reached)
-
-
-def _packings(
-    case: Case, model: Model, values: Sequence[int], needed: Mapping[int, Sequence[int]]
-) -> dict[int, Packing]:
-    """Packings that an answer says itself, of pools in use that are not counted by levels."""
-    found: dict[int, Packing] = {}
-    for pool, patterns in model.patterns.items():
-        shape = case.shapes[pool]
-        if shape is not None and pool in needed:
-            chosen = [(g, r, values[c]) for c, g, r in patterns if values[c]]
-            found[pool] = from_counts(shape, chosen, needed[pool])
-    for pool, nodes in model.nodes.items():
-        shape = case.shapes[pool]
-        if shape is not None and pool in needed:
-            filled = [(g, tuple(values[c] for c in columns), 1) for g, columns in nodes]
-            found[pool] = from_counts(shape, filled, needed[pool])
-    return found
-
-
-def _refilled(
-    case: Case, counts: Counts, known: Mapping[int, Packing]
-) -> tuple[Counts, dict[int, Packing]]:
-    """Add what still fits of the classes that an answer left aside."""
-    floor = Floor(case)
-    if not floor.load(counts, known, demands(case, counts)):
-        return counts, dict(known)
-    placed = np.zeros(len(case.classes), dtype=np.int64)
-    np.add.at(placed, case.options.class_index, counts)
-    first = case.options.first.tolist()
-    for k in sorted(range(len(case.classes)), key=lambda k: (-case.classes[k].job.priority, k)):
-        left = case.classes[k].count - int(placed[k])
-        for option in range(first[k], first[k + 1]):
-            if left <= 0:
-                break
-            left -= floor.place(option, left)
-    return floor.counts, floor.packings()
-
-
-def pack_exactly(shape: Shape, demand: Sequence[int], solve: Solve) -> Packing | None:
-    """Pack a demand with the fewest whole nodes; None when this is not proved in time."""
-    model = build_pack_model(shape, demand)
-    if model is None:
-        return None
-    objective = dict.fromkeys(model.whole, -1)
-    answer = solve(model, objective, {}, Effort(_PACK_EFFORT))
-    if answer.status is not SolverStatus.OPTIMAL:
-        return None
-    chosen = [(g, r, answer.values[c]) for c, g, r in model.patterns.get(0, []) if answer.values[c]]
-    chosen += [
-        (g, tuple(answer.values[c] for c in columns), 1) for g, columns in model.nodes.get(0, [])
-    ]
-    return replace(from_counts(shape, chosen, demand), least=True)

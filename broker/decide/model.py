@@ -87,15 +87,16 @@ def _node_rows(
         due = [0] * len(shape.kinds)
         _single_node_rows(model, shape, pool, _asked(case, shape, options), due)
     elif shape.counting is Counting.LEVELS:
-        _level_rows(model, case, pool, options, shape.block)
-    elif relaxed:
-        _level_rows(model, case, pool, options, [kind[0] for kind in shape.kinds])
+        _level_rows(model, case, shape, pool, options)
+    elif relaxed or shape.rounded is None:
+        _level_rows(model, case, shape, pool, options)
+        _node_total_rows(model, case, pool, options)
     else:
         model.exact = False
         for option in options:
-            if shape.block[case.kind[option]] > shape.node_size:
+            if shape.rounded.kinds[case.kind[option]][0] > shape.node_size:
                 model.upper[option] = 0
-        _level_rows(model, case, pool, options, shape.block)
+        _level_rows(model, case, shape.rounded, pool, options)
 
 
 def build_pack_model(shape: Shape, demand: Sequence[int]) -> Model | None:
@@ -120,18 +121,15 @@ def _asked(case: Case, shape: Shape, options: list[int]) -> Asked:
     return asked
 
 
-def _level_rows(
-    model: Model, case: Case, pool: int, options: list[int], block: Sequence[int]
-) -> None:
-    shape = case.shapes[pool]
-    if shape is None:
-        return
+def _level_rows(model: Model, case: Case, shape: Shape, pool: int, options: list[int]) -> None:
+    """Blocks of each size: exact where the sizes divide each other, otherwise looser than the
+    problem, as each replica counts for the whole blocks in it."""
     full, whole = shape.node_size, shape.whole
     large: list[tuple[int, int]] = []
     small: list[tuple[int, int, int]] = []
     for option in options:
         replicas = case.classes[case.options.class_index[option]].job.replicas
-        size = block[case.kind[option]]
+        size = shape.kinds[case.kind[option]][0]
         if size >= full:
             large.append((option, replicas))
         else:
@@ -203,11 +201,31 @@ def _single_node_rows(
 
 def _total_rows(model: Model, case: Case, pool: int, options: list[int]) -> None:
     limits = case.problem.pools[pool]
+    _figure_rows(model, case, options, limits.free_cpus, limits.free_memory_gib)
+
+
+def _node_total_rows(model: Model, case: Case, pool: int, options: list[int]) -> None:
+    """cpus and memory summed over the nodes: looser than node by node."""
+    groups = case.problem.pools[pool].nodes
+    cpus = [None if g.free_cpus is None else g.count * g.free_cpus for g in groups]
+    memory = [None if g.free_memory_gib is None else g.count * g.free_memory_gib for g in groups]
+    _figure_rows(model, case, options, _sum(cpus), _sum(memory))
+
+
+def _sum(limits: Sequence[float | None]) -> float | None:
+    known = [limit for limit in limits if limit is not None]
+    return sum(known) if len(known) == len(limits) else None
+
+
+def _figure_rows(
+    model: Model, case: Case, options: list[int], cpus: float | None, memory: float | None
+) -> None:
     jobs = [case.classes[case.options.class_index[option]].job for option in options]
-    cpus = [job.replicas * job.replica_cpus for job in jobs]
-    memory = [job.replicas * job.replica_memory_gib for job in jobs]
     most = [model.upper[option] for option in options]
-    for needs, limit in ((cpus, limits.free_cpus), (memory, limits.free_memory_gib)):
+    for needs, limit in (
+        ([job.replicas * job.replica_cpus for job in jobs], cpus),
+        ([job.replicas * job.replica_memory_gib for job in jobs], memory),
+    ):
         if limit is not None:
             scaled, high = scale_row(needs, limit, most)
             model.at_most(list(zip(options, scaled, strict=True)), high)

@@ -3,8 +3,10 @@ does not grow with the number of nodes or copies."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 from broker.decide.shapes import Amount, Counting, Shape, fits, less, room_of
@@ -130,7 +132,23 @@ def pack(shape: Shape, demand: Sequence[int]) -> Packing | None:
                 best = found
         if shape.counting is Counting.LEVELS or (best is not None and best.least):
             break
+    if best is None and shape.rounded is not None:
+        return _pack_rounded(shape, shape.rounded, demand)
     return best
+
+
+def _pack_rounded(shape: Shape, rounded: Shape, demand: Sequence[int]) -> Packing | None:
+    """Pack by the rounded sizes, which succeeds whenever these fit."""
+    found = pack(rounded, demand)
+    if found is None:
+        return None
+    starts = list(accumulate(group.count for group in shape.pool.nodes))
+    chosen = [
+        (bisect_right(starts, run.first), run.replicas, run.nodes)
+        for run in found.runs
+        if not run.empty
+    ]
+    return from_counts(shape, chosen, demand)
 
 
 def _orders(shape: Shape) -> Iterable[list[int]]:

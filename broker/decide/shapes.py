@@ -11,8 +11,9 @@ exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from broker.decide.terms import SLACK
@@ -22,6 +23,8 @@ PATTERN_LIMIT = 1500
 """Most patterns of one pool; a pool with more is counted node by node or rounded."""
 NODE_LIMIT = 64
 """Most nodes of a pool that is counted node by node."""
+COLUMN_LIMIT = 10_000
+"""Most pairs of node and kind of all pools that are counted node by node."""
 
 _SEARCH_STEPS = 100_000
 """Most steps of looking for patterns."""
@@ -53,17 +56,18 @@ class Pattern:
 class Shape:
     """A pool and the kinds of replicas it may get. `kinds` has the largest first; a figure that
     cannot bind on any node of the pool is 0 in all of them. `kind_of` maps (accelerators, cpus,
-    memory) of a replica to its kind. In `LEVELS` and `ROUNDED` `levels` are the block sizes
-    below a whole node, ascending, and `block[kind]` the block a kind takes (a whole node = node
-    size)."""
+    memory) of a replica to its kind. `levels` are in `LEVELS` the sizes below a whole node,
+    ascending. `rounded` is in `ROUNDED` the shape with the same kinds by index, each grown to a
+    size that levels can count, on nodes with no more free accelerators than their cpus and memory
+    are good for: what it holds, the pool holds. A kind larger than a node there has no place."""
 
     pool: Pool
     kinds: tuple[Amount, ...]
     kind_of: dict[Amount, int]
     counting: Counting
     levels: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
     patterns: tuple[Pattern, ...] = ()
+    rounded: Shape | None = None
 
     @property
     def node_size(self) -> int:
@@ -118,8 +122,9 @@ def less(room: Amount, need: Amount, times: int) -> Amount:
     )
 
 
-def build_shape(pool: Pool, amounts: Sequence[Amount]) -> Shape:
-    """The shape of a pool for replicas of some amounts (repeats are fine)."""
+def build_shape(pool: Pool, amounts: Sequence[Amount], most_columns: int = COLUMN_LIMIT) -> Shape:
+    """The shape of a pool for replicas of some amounts (repeats are fine). Counting node by node
+    may take at most `most_columns` pairs of node and kind."""
     distinct = sorted(set(amounts), reverse=True)
     cpus_bind = _binds(pool, distinct, 1)
     memory_binds = _binds(pool, distinct, 2)
@@ -132,7 +137,19 @@ def build_shape(pool: Pool, amounts: Sequence[Amount]) -> Shape:
     rank = {kind: position for position, kind in enumerate(kinds)}
     old = list(index)
     kind_of = {amount: rank[old[position]] for amount, position in kind_of.items()}
-    return _counted(pool, kinds, kind_of, only_accelerators=not (cpus_bind or memory_binds))
+    full = pool.accelerators_per_node
+    small = sorted({kind[0] for kind in kinds if kind[0] < full})
+    chain = all(large % little == 0 for little, large in zip(small, small[1:], strict=False))
+    if chain and not cpus_bind and not memory_binds:
+        return Shape(pool, kinds, kind_of, Counting.LEVELS, tuple(small))
+    patterns = enumerate_patterns(pool, kinds, PATTERN_LIMIT)
+    if patterns is not None:
+        return Shape(pool, kinds, kind_of, Counting.PATTERNS, patterns=patterns)
+    nodes = sum(group.count for group in pool.nodes)
+    if nodes <= NODE_LIMIT and nodes * len(kinds) <= most_columns:
+        return Shape(pool, kinds, kind_of, Counting.NODES)
+    rounded = _rounded(pool, kinds)
+    return Shape(pool, kinds, kind_of, Counting.ROUNDED, rounded=rounded)
 
 
 def _binds(pool: Pool, amounts: Sequence[Amount], figure: int) -> bool:
@@ -145,47 +162,45 @@ def _binds(pool: Pool, amounts: Sequence[Amount], figure: int) -> bool:
     )
 
 
-def _counted(
-    pool: Pool,
-    kinds: tuple[Amount, ...],
-    kind_of: dict[Amount, int],
-    *,
-    only_accelerators: bool,
-) -> Shape:
+def _rounded(pool: Pool, kinds: Sequence[Amount]) -> Shape:
+    """Sizes and nodes of `Shape.rounded`. cpus and memory are turned into accelerators at the rate
+    of the pool as a whole: what a replica needs is rounded up, what a node has is rounded down."""
     full = pool.accelerators_per_node
-    small = sorted({kind[0] for kind in kinds if kind[0] < full})
-    chain = all(large % little == 0 for little, large in zip(small, small[1:], strict=False))
-    if only_accelerators and chain:
-        block = tuple(kind[0] for kind in kinds)
-        return Shape(pool, kinds, kind_of, Counting.LEVELS, tuple(small), block)
-    patterns = enumerate_patterns(pool, kinds, PATTERN_LIMIT)
-    if patterns is not None:
-        return Shape(pool, kinds, kind_of, Counting.PATTERNS, patterns=patterns)
-    if sum(group.count for group in pool.nodes) <= NODE_LIMIT:
-        return Shape(pool, kinds, kind_of, Counting.NODES)
-    block = tuple(_rounded_block(pool, kind) for kind in kinds)
-    levels = tuple(sorted({size for size in block if size < full}))
-    return Shape(pool, kinds, kind_of, Counting.ROUNDED, levels, block)
+    rates = (_rate(pool, 1), _rate(pool, 2))
+    nodes = tuple(NodeGroup(group.count, _at_rates(room_of(group), rates)) for group in pool.nodes)
+    blocks = [full]
+    while blocks[-1] % 2 == 0:
+        blocks.append(blocks[-1] // 2)
+    grown = [max(kind[0], *_needed(kind, rates)) for kind in kinds]
+    sizes = [min((b for b in blocks if b >= size), default=full + 1) for size in grown]
+    levels = tuple(sorted({size for size in sizes if size < full}))
+    amounts: tuple[Amount, ...] = tuple((size, 0.0, 0.0) for size in sizes)
+    return Shape(replace(pool, nodes=nodes), amounts, {}, Counting.LEVELS, levels)
 
 
-def _rounded_block(pool: Pool, kind: Amount) -> int:
-    """The smallest of the node size halved again and again that has enough accelerators and, on
-    every node, enough cpus and memory in proportion; over the node size if none has."""
-    full = pool.accelerators_per_node
-    best = full + 1
-    size = full
-    while size >= 1:
-        share_fits = all(
-            kind[figure] * group.free_accelerators <= room_of(group)[figure] * size
-            for group in pool.nodes
-            for figure in (1, 2)
-        )
-        if kind[0] <= size and share_fits:
-            best = size
-        if size % 2:
-            break
-        size //= 2
-    return best
+def _rate(pool: Pool, figure: int) -> float:
+    """cpus (1) or memory (2) per free accelerator; infinite when some node has no limit."""
+    groups = [group for group in pool.nodes if group.free_accelerators and group.count]
+    total = sum(group.count * room_of(group)[figure] for group in groups)
+    accelerators = sum(group.count * group.free_accelerators for group in groups)
+    return total / accelerators if total > 0 else math.inf
+
+
+def _at_rates(room: Amount, rates: Sequence[float]) -> int:
+    """Accelerators of a node that its cpus and memory are good for."""
+    free = room[0]
+    for figure, rate in enumerate(rates, start=1):
+        if math.isfinite(rate) and math.isfinite(room[figure]):
+            free = min(free, int(room[figure] / rate))
+    return free
+
+
+def _needed(kind: Amount, rates: Sequence[float]) -> list[int]:
+    """Accelerators that the cpus and memory of a replica stand for."""
+    return [
+        math.ceil(kind[figure] / rate - 1e-12) if math.isfinite(rate) else 0
+        for figure, rate in enumerate(rates, start=1)
+    ]
 
 
 def enumerate_patterns(
