@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from broker.api.views import to_json, utc
@@ -46,14 +47,31 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """One event. `tenant` empty = for everyone; `job` empty = of no job."""
+class Told:
+    """What an event says. `tenant` empty = for everyone; `job` empty = of no job."""
 
-    cursor: Cursor
-    kind: str
     tenant: str
     job: str
     data: bytes
+
+
+class Notice:
+    """One event; its record is decoded when the first listener wants it, and once."""
+
+    __slots__ = ("_read", "_told", "cursor", "kind")
+
+    def __init__(self, cursor: Cursor, kind: str, read: Callable[[], Told | None]) -> None:
+        self.cursor = cursor
+        self.kind = kind
+        self._read: Callable[[], Told | None] | None = read
+        self._told: Told | None = None
+
+    @property
+    def told(self) -> Told | None:
+        """What it says; None for a record that cannot be read."""
+        if self._read is not None:
+            self._told, self._read = self._read(), None
+        return self._told
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +138,16 @@ class EventsHub:
         """Events after `since` (None = from now on), for ever. Raises TooSlow, StoreUnavailable."""
         await self._started.wait()
         cursor = self._head if since is None else since
+        if cursor > self._head and await self._never_was(cursor):
+            cursor = self._head
+            yield Reset(cursor)
         if cursor < self._covered:
             async with aclosing(self._from_history(cursor)) as history:
                 async for item in history:
-                    cursor = item.cursor
-                    yield item
+                    if isinstance(item, Cursor):
+                        cursor = item
+                    else:
+                        yield item
         while True:
             more = self._more
             fresh = self._after(cursor)
@@ -134,8 +157,11 @@ class EventsHub:
                 cursor = fresh[-1].cursor
             else:
                 await more.wait()
-                if cursor < self._covered:
-                    raise TooSlow("too slow: come again with the last id")
+
+    async def _never_was(self, cursor: Cursor) -> bool:
+        """Whether the id is of another store's history (one from before a restore)."""
+        page = await self._store.range(keys.ROOT, limit=1)
+        return cursor.revision > page.revision
 
     def _after(self, cursor: Cursor) -> list[Notice]:
         if cursor < self._covered:
@@ -143,8 +169,10 @@ class EventsHub:
         start = bisect_right(self._ring, cursor, key=lambda notice: notice.cursor)
         return self._ring[start : start + 256]
 
-    async def _from_history(self, since: Cursor) -> AsyncGenerator[Notice | Reset, None]:
-        """Until the ring has all that follows."""
+    async def _from_history(
+        self, since: Cursor
+    ) -> AsyncGenerator[Notice | Reset | Cursor, None]:
+        """Until the ring has all that follows; at last a cursor: from where the ring goes on."""
         translator = Translator()
         try:
             async with aclosing(_closable(self._store, since.revision)) as watch:
@@ -154,9 +182,12 @@ class EventsHub:
                             yield notice
                     seen = Cursor(batch.revision, _ALL_OF_REVISION)
                     if seen >= self._covered:
+                        yield seen
                         return
         except Compacted:
-            yield Reset(self._head)
+            head = self._head
+            yield Reset(head)
+            yield head
 
 
 async def _closable(store: Store, revision: int) -> AsyncGenerator[WatchBatch, None]:
@@ -179,10 +210,7 @@ class Translator:
         for event in batch.events:
             index = index + 1 if event.mod_revision == revision else 0
             revision = event.mod_revision
-            try:
-                notice = self._notice(Cursor(revision, index), event)
-            except RecordUnreadable:
-                continue  # the projection has raised the alarm about it
+            notice = self._notice(Cursor(revision, index), event)
             if notice is not None:
                 yield notice
 
@@ -193,12 +221,9 @@ class Translator:
         if value is None:
             return None
         if key.startswith(keys.JOBS):
-            job = decode_job(key, value)
-            return Notice(cursor, "job", job.tenant, job.id, to_json(_job_event(job)))
+            return Notice(cursor, "job", partial(_job_told, key, value))
         if key.startswith(keys.ATTEMPTS):
-            attempt = decode_attempt(key, value)
-            data = to_json(_attempt_event(attempt))
-            return Notice(cursor, "attempt", attempt.tenant, attempt.job, data)
+            return Notice(cursor, "attempt", partial(_attempt_told, key, value))
         if key.startswith(keys.CLUSTERS):
             record = pb.ClusterRecord.FromString(value)
             return self._cluster(cursor, record.cluster, record.state, record.region)
@@ -218,7 +243,24 @@ class Translator:
             return None
         self._clusters[about + name] = phase
         data = {"type": "cluster", "id": name, "phase": phase, "region": region or None}
-        return Notice(cursor, "cluster", "", "", to_json(data))
+        told = Told("", "", to_json(data))
+        return Notice(cursor, "cluster", lambda: told)
+
+
+def _job_told(key: str, value: bytes) -> Told | None:
+    try:
+        job = decode_job(key, value)
+    except RecordUnreadable:
+        return None  # the projection has raised the alarm about it
+    return Told(job.tenant, job.id, to_json(_job_event(job)))
+
+
+def _attempt_told(key: str, value: bytes) -> Told | None:
+    try:
+        attempt = decode_attempt(key, value)
+    except RecordUnreadable:
+        return None
+    return Told(attempt.tenant, attempt.job, to_json(_attempt_event(attempt)))
 
 
 def _job_event(job: Job) -> dict[str, Any]:

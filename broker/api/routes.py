@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -175,13 +176,12 @@ async def _who(
 
 
 def _query(route: Route, request: web.Request) -> Query | None:
+    if not request.query_string:
+        return route.query() if route.query is not None else None
     model = route.query or Query
+    known, repeatable = _parameters(model)
     given: dict[str, Any] = {}
     errors: list[FieldError] = []
-    repeatable = {
-        f.alias or n for n, f in model.model_fields.items() if "list" in str(f.annotation)
-    }
-    known = sorted(f.alias or n for n, f in model.model_fields.items())
     for name, value in request.query.items():
         if name not in known:
             errors.append(_unknown_parameter(name, known))
@@ -192,13 +192,19 @@ def _query(route: Route, request: web.Request) -> Query | None:
         else:
             given[name] = value
     if not errors:
-        if route.query is None:
-            return None
         try:
             return model.model_validate(given)
         except ValidationError as error:
             errors = faults(error, model)
     raise Problem(400, "bad_query", str(errors[0]), errors)
+
+
+@cache
+def _parameters(model: type[Query]) -> tuple[list[str], frozenset[str]]:
+    """The names a query may have, and those that may be repeated."""
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    lists = (name for name, field in fields.items() if "list" in str(field.annotation))
+    return sorted(fields), frozenset(lists)
 
 
 def _unknown_parameter(name: str, known: list[str]) -> FieldError:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 from aiohttp import web
 
-from broker.api.events_hub import Cursor, Notice, TooSlow
+from broker.api.events_hub import Cursor, Notice, Told, TooSlow
 from broker.api.problems import field_problem
 from broker.api.routes import Call
 from broker.api.streams import Event, with_idle
@@ -37,16 +37,18 @@ async def _events(call: Call, since: Cursor | None) -> AsyncGenerator[Event, Non
             if not isinstance(item, Notice):
                 text = "older events are compacted: look at everything again"
                 yield Event("reset", to_json({"text": text}), str(item.cursor))
-            elif _wanted(call, item):
-                yield Event(item.kind, item.data, str(item.cursor))
+                continue
+            told = item.told
+            if told is not None and _wanted(call, told):
+                yield Event(item.kind, told.data, str(item.cursor))
     except (TooSlow, StoreUnavailable) as error:
         yield Event("bye", to_json({"text": str(error)}))
 
 
-def _wanted(call: Call, notice: Notice) -> bool:
+def _wanted(call: Call, told: Told) -> bool:
     query = call.query
-    if query.job is not None and notice.job != query.job:
+    if query.job is not None and told.job != query.job:
         return False
-    if query.tenant is not None and notice.tenant != query.tenant:
+    if query.tenant is not None and told.tenant != query.tenant:
         return False
-    return not notice.tenant or call.viewer.may_see(notice.tenant)
+    return not told.tenant or call.viewer.may_see(told.tenant)
