@@ -10,7 +10,7 @@ from regional_agent.act.keeper import processes, strays
 from regional_agent.act.keeper.attempt import LOST, LiveTask
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.held import Held, pick_up
-from regional_agent.act.keeper.layout import attempts_dir
+from regional_agent.act.keeper.layout import attempts_dir, is_uid
 from regional_agent.act.keeper.records import Record
 from regional_agent.act.keeper.runner import UNSEEN, MemberKey, Runner
 
@@ -30,7 +30,7 @@ class Adopter:
         """Hold all attempts found; returns pid -> pidfd of the processes to be watched."""
         watched: dict[int, int] = {}
         for name in sorted(os.listdir(attempts_dir(self._state))):
-            held = pick_up(self._state, name, self._clock.now_ms())
+            held = pick_up(self._state, name, self._clock.now_ms()) if is_uid(name) else None
             if held is None:
                 continue
             self._runner.hold(held)

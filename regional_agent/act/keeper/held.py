@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regional_agent.act.keeper.attempt import LOST, Attempt, replay
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
-from regional_agent.act.keeper.orders import Order, order_json, order_of
+from regional_agent.act.keeper.orders import Order, empty_order, order_json, order_of
 from regional_agent.act.keeper.records import (
     Record,
     RecordFile,
@@ -91,13 +91,17 @@ def pick_up(state: Path, uid: str, now_ms: int) -> Held | None:
     What a damaged disk no longer tells is taken as lost: nothing of it is started.
     """
     place = AttemptDir(state, uid)
-    try:
-        order = order_of(json.loads(place.order.read_bytes()))
-    except FileNotFoundError:
+    if not place.order.exists():
         return None
     records, good_bytes, damaged = read(place.journal)
-    held = Held(replay(order, records), place, RecordFile(place.journal, good_bytes))
-    if damaged and held.attempt.outcome is None:
+    # The first record is safe before the order is: without it the rest is missing, too.
+    damaged = damaged or not records or records[0].get("k") not in ("submitted", "snapshot")
+    try:
+        attempt = replay(order_of(json.loads(place.order.read_bytes())), records)
+    except (KeyError, TypeError, ValueError):
+        attempt, damaged = Attempt(empty_order(uid)), True
+    held = Held(attempt, place, RecordFile(place.journal, good_bytes))
+    if damaged and attempt.outcome is None:
         held.damaged = True
         text = "the keeper's records of it are damaged"
         held.record({"k": "damaged"})

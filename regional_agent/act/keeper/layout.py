@@ -17,7 +17,7 @@ class AttemptDir:
     uid: str
 
     def __post_init__(self) -> None:
-        if not _UID.fullmatch(self.uid):
+        if not is_uid(self.uid):
             raise ValueError(f"not an attempt uid: {self.uid!r}")
 
     @property
@@ -53,6 +53,11 @@ class AttemptDir:
     def log(self, task: int | None, rank: int) -> Path:
         """The file of what a task (None: no array) and rank print."""
         return self.logs / stream_name(task, rank)
+
+
+def is_uid(name: str) -> bool:
+    """True for a name an attempt may have."""
+    return bool(_UID.fullmatch(name))
 
 
 def stream_name(task: int | None, rank: int) -> str:

@@ -57,6 +57,11 @@ class Order:
         return None if self.tasks is None else task
 
 
+def empty_order(uid: str) -> Order:
+    """The order of an attempt that has none we know, and must never run."""
+    return Order(uid, "", "", ("/bin/false",), "", (), "", 0, 0, 0, 0, 1, None, 1, ())
+
+
 def runs_of(pairs: Pairs) -> Runs:
     """Runs from JSON. Raises BadOrder."""
     try:

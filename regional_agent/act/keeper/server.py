@@ -22,7 +22,7 @@ from regional_agent.act.keeper.crash import CrashPlan
 from regional_agent.act.keeper.frames import BadFrame, FrameReader, encode
 from regional_agent.act.keeper.held import Held, take_on
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir, trash_dir
-from regional_agent.act.keeper.orders import Order, order_of, pairs_of, runs_of
+from regional_agent.act.keeper.orders import empty_order, order_of, pairs_of, runs_of
 from regional_agent.act.keeper.records import Record, sync_dir
 from regional_agent.act.keeper.room import conflict
 from regional_agent.act.keeper.runner import Runner
@@ -176,8 +176,7 @@ class Server:
 
     def _tombstone(self, uid: str) -> Held:
         """An attempt cancelled before it came: it exists, has no program and never starts."""
-        order = Order(uid, "", "", ("/bin/false",), "", (), "", 0, 0, 0, 0, 1, None, 1, ())
-        held = take_on(self._state, order, self._clock.now_ms())
+        held = take_on(self._state, empty_order(uid), self._clock.now_ms())
         self._runner.hold(held)
         return held
 

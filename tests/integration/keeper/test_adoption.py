@@ -4,7 +4,10 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from federation.runs import Runs
+from regional_agent.act.keeper import records
 from regional_agent.act.keeper.client import start_keeper
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind, Phase, Submitted
 from tests.keeper_site import Site, alive, array, order, wait_for_file, wait_gone
@@ -157,6 +160,56 @@ async def test_damaged_records_start_nothing(site: Site) -> None:
     for pid in pids:
         wait_gone(pid)
     assert (site.work("job-1") / "ran").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("name", ["order.json", "journal"])
+@pytest.mark.parametrize("nonsense", [b"", b"{}", b"\xff\xfe\n"])
+async def test_one_unreadable_attempt_is_lost_and_hinders_no_other(
+    site: Site, name: str, nonsense: bytes
+) -> None:
+    await site.run(order("a-1", "echo x >> ran"))
+    await site.run(order("b-1", "exit 3"))
+    site.kill_keeper()
+    (site.state / "attempts/a-1" / name).write_bytes(nonsense)
+    (site.state / "attempts/Not An Attempt").mkdir()
+    assert (await site.state_of("b-1")).outcome == Outcome(OutcomeKind.FAILED, exit_code=3)
+    state = await site.ended("a-1")
+    assert await site.scheduler.submit(order("a-1", "echo x >> ran")) == Submitted("a-1", False)
+    assert state.outcome == LOST
+    assert (site.work("a-1") / "ran").read_text() == "x\n"
+
+
+async def test_a_pid_that_now_is_somebody_else_is_left_alone(site: Site) -> None:
+    pid = await started(site)
+    site.kill_keeper()
+    os.kill(pid, 9)
+    innocent = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    journal = site.state / "attempts/job-1/journal"
+    found, _, _ = records.read(journal)
+    for record in found:
+        if record["k"] == "pid":
+            record["pid"] = innocent.pid
+    journal.write_bytes(b"".join(map(records.encode, found)))
+    await site.scheduler.cancel("job-1", grace_s=0)
+    assert (await site.ended("job-1")).outcome == LOST
+    await asyncio.sleep(0.2)
+    assert innocent.returncode is None and alive(innocent.pid)
+    innocent.kill()
+    await innocent.wait()
+
+
+async def test_nothing_survives_a_boot(site: Site) -> None:
+    pid = await started(site)
+    site.kill_keeper()
+    journal = site.state / "attempts/job-1/journal"
+    journal.write_bytes(
+        b"".join(
+            records.encode(record | ({"boot": "another"} if record["k"] == "intent" else {}))
+            for record in records.read(journal)[0]
+        )
+    )
+    assert (await site.ended("job-1")).outcome == LOST
+    wait_gone(pid)
 
 
 async def test_a_second_keeper_of_the_same_directory_leaves(site: Site) -> None:
