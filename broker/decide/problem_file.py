@@ -27,7 +27,7 @@ from broker.decide.strict_json import (
 )
 from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
 
-__all__ = ["ProblemError", "parse_problem", "problem_from_json"]
+__all__ = ["Key", "ProblemError", "parse_problem", "problem_from_json"]
 
 # Readers of one value ------------------------------------------------------------------------
 
@@ -61,25 +61,25 @@ def _speeds(value: Any, path: str) -> dict[str, float]:
 
 # Objects ------------------------------------------------------------------------------------
 
-_OBJECTIVE = {
+OBJECTIVE_KEYS = {
     "mode": Key(_mode, required=True),
     "weight_per_accelerator": Key(mapped_by_integer(amount)),
     "value_usd_per_accelerator": Key(mapped_by_integer(amount)),
     "fragmentation_usd_per_node": Key(amount, 0.0),
 }
-_CLUSTER = {
+CLUSTER_KEYS = {
     "name": Key(text, required=True),
     "region": Key(text, required=True),
     "cold_start_s": Key(mapped(amount), {}),
     "start_delay_s": Key(amount, 0.0),
 }
-_NODES = {
+NODES_KEYS = {
     "count": Key(size, 1),
     "free_accelerators": Key(whole, required=True),
     "free_cpus": Key(amount),
     "free_memory_gib": Key(amount),
 }
-_POOL = {
+POOL_KEYS = {
     "name": Key(text, required=True),
     "cluster": Key(text, required=True),
     "accelerator": Key(text, required=True),
@@ -89,15 +89,15 @@ _POOL = {
     "free_nodes": Key(mapped_by_integer(whole)),
     "free_cpus": Key(amount),
     "free_memory_gib": Key(amount),
-    "nodes": Key(listed(lambda value, path: read_keys(value, path, _NODES))),
+    "nodes": Key(listed(lambda value, path: read_keys(value, path, NODES_KEYS))),
 }
-_TENANT = {
+TENANT_KEYS = {
     "name": Key(text, required=True),
     "weight": Key(amount, 1.0),
     "quota_accelerators": Key(whole),
     "cluster_quota": Key(mapped(whole), {}),
 }
-_JOB = {
+JOB_KEYS = {
     "id": Key(text, required=True),
     "tenant": Key(text, required=True),
     "count": Key(size, 1),
@@ -131,17 +131,17 @@ def _objects(keys: dict[str, Key]) -> Callable[[Any, str], tuple[dict[str, Any],
     return listed(lambda value, path: read_keys(value, path, keys))
 
 
-_PROBLEM = {
+PROBLEM_KEYS = {
     "version": Key(_version, required=True),
     "now": Key(_instant),
-    "objective": Key(lambda value, path: read_keys(value, path, _OBJECTIVE), required=True),
+    "objective": Key(lambda value, path: read_keys(value, path, OBJECTIVE_KEYS), required=True),
     "regions": Key(listed(text), required=True),
     "rtt_ms": Key(listed(listed(amount))),
     "egress_usd_per_gb": Key(listed(listed(amount))),
-    "clusters": Key(_objects(_CLUSTER), required=True),
-    "pools": Key(_objects(_POOL), required=True),
-    "tenants": Key(_objects(_TENANT)),
-    "jobs": Key(_objects(_JOB), required=True),
+    "clusters": Key(_objects(CLUSTER_KEYS), required=True),
+    "pools": Key(_objects(POOL_KEYS), required=True),
+    "tenants": Key(_objects(TENANT_KEYS)),
+    "jobs": Key(_objects(JOB_KEYS), required=True),
 }
 
 # The whole ----------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def parse_problem(data: bytes | str) -> Problem:
 
 def problem_from_json(document: Any) -> Problem:
     """Build a problem from parsed JSON. Raises `ProblemError` naming the path."""
-    read = read_keys(document, "$", _PROBLEM)
+    read = read_keys(document, "$", PROBLEM_KEYS)
     regions = _unique(read["regions"], "regions[{}]", "region")
     clusters = _clusters(read["clusters"], regions)
     pools = _pools(read["pools"], clusters)
