@@ -1,0 +1,241 @@
+"""The command line of an agent: `tradewind-agent`.
+
+What concerns the site (status, jobs, logs, kill, doctor) works without any broker, and without
+the agent: the keeper and the files in the state directory are enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+# Jobs are children of the keeper, never of this process: gRPC need not prepare for forks.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import typer
+
+from regional_agent import site_view
+from regional_agent.act.journal import JournalInUse
+from regional_agent.act.schedulers.port import SchedulerUnavailable
+from regional_agent.app import Agent, AgentError, build, version
+from regional_agent.enrol import Door, EnrolError, IdentityError
+from regional_agent.enrol import join as enrol
+from regional_agent.settings import SettingsError, default_state_dir, load_settings
+from regional_agent.site_view import SiteProblem
+
+EXIT_FAULT = 1
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    name="tradewind-agent",
+    help="Joins this site to a federation and runs what it is sent.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_T = TypeVar("_T")
+
+StateDir = Annotated[
+    Path | None,
+    typer.Option("--state-dir", help="Where this agent keeps its identity, journal and jobs."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
+
+
+@app.command()
+def join(
+    url: Annotated[str, typer.Argument(help="The broker's API, https://...")],
+    token: Annotated[str, typer.Option("--token", help="From `tradewind clusters invite`.")],
+    ca_hash: Annotated[str, typer.Option("--ca-hash", help="SHA-256 of the federation's CA.")],
+    state_dir: StateDir = None,
+    proxy: Annotated[str, typer.Option(help="HTTP proxy to go out through (CONNECT).")] = "",
+    replace: Annotated[bool, typer.Option(help="Give up the identity held here.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Become the agent of the cluster an invitation names."""
+    state = _state(state_dir)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    identity = _do(enrol(Door(url, proxy), token, ca_hash, state, replace=replace))
+    if as_json:
+        _print_json(
+            {
+                "cluster": identity.cluster,
+                "region": identity.region,
+                "certificate_expires_ms": identity.facts.not_after_ms,
+                "session_addresses": identity.session_addresses,
+                "state_dir": str(state),
+            }
+        )
+        return
+    typer.echo(f"joined as cluster {identity.cluster} in region {identity.region}")
+    typer.echo(f"next: tradewind-agent run --state-dir {state}")
+
+
+@app.command()
+def run(
+    state_dir: StateDir = None,
+    config: Annotated[Path | None, typer.Option(help="Settings; else agent.yaml there.")] = None,
+    latency_responder: Annotated[
+        str, typer.Option(help="host:port where other sites may measure the way to here.")
+    ] = "",
+    report_sink: Annotated[str, typer.Option(help="session or etcd.")] = "",
+    stop_jobs: Annotated[
+        bool, typer.Option("--stop-jobs", help="End jobs and keeper when the agent ends.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
+) -> None:
+    """Run the agent. SIGTERM ends it at once; keeper and jobs live on."""
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    state = _state(state_dir)
+    try:
+        settings = load_settings(state, config)
+        overrides: dict[str, Any] = {"stop_jobs": stop_jobs}
+        if latency_responder:
+            overrides["latency_responder"] = latency_responder
+        if report_sink:
+            overrides["report_sink"] = report_sink
+        agent = build(site_view.with_overrides(settings, overrides))
+    except (SettingsError, AgentError, JournalInUse, ValueError) as problem:
+        _fail(str(problem))
+    asyncio.run(_until_stopped(agent))
+
+
+@app.command()
+def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """How the agent, its keeper and its session stand."""
+    shown = _do(site_view.status(_state(state_dir)))
+    if as_json:
+        _print_json(shown)
+    else:
+        typer.echo(site_view.status_text(shown))
+    raise typer.Exit(0 if shown["agent"]["running"] else EXIT_FAULT)
+
+
+@app.command()
+def jobs(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """The attempts at this site, ended ones too until the broker has them in its books."""
+    rows = _do(site_view.jobs(_state(state_dir)))
+    if as_json:
+        _print_json(rows)
+    else:
+        typer.echo(site_view.jobs_text(rows))
+
+
+@app.command()
+def logs(
+    uid: Annotated[str, typer.Argument(help="An attempt, or a job with one attempt here.")],
+    stream: Annotated[str, typer.Option(help="Which log; the first one if left out.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it is complete.")] = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Print a log as it lies at this site."""
+    _do(
+        site_view.print_log(
+            _state(state_dir), (uid, stream), sys.stdout.buffer, follow=follow
+        )
+    )
+
+
+@app.command()
+def kill(
+    uid: Annotated[str, typer.Argument(help="An attempt, or a job with one attempt here.")],
+    grace_s: Annotated[int, typer.Option(help="Seconds between SIGTERM and SIGKILL.")] = 10,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """End an attempt at this site; the broker is told that it was cancelled here."""
+    ended = _do(site_view.kill(_state(state_dir), uid, grace_s))
+    if as_json:
+        _print_json({"uid": ended})
+    else:
+        typer.echo(f"{ended} is told to stop")
+
+
+@app.command()
+def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Check what an agent needs, one line each; exit 1 when something is wrong."""
+    checks = _do(site_view.doctor(_state(state_dir)))
+    if as_json:
+        _print_json([check.__dict__ for check in checks])
+    else:
+        for check in checks:
+            mark = "ok  " if check.ok else "FAIL"
+            typer.echo(f"{mark} {check.name}: {check.text}")
+    raise typer.Exit(0 if all(check.ok for check in checks) else EXIT_FAULT)
+
+
+@app.command()
+def leave(
+    state_dir: StateDir = None,
+    force: Annotated[bool, typer.Option(help="Also while attempts run: they are ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End jobs and keeper and give up the identity. Stop the agent first."""
+    gone = _do(site_view.leave(_state(state_dir), force=force))
+    if as_json:
+        _print_json(gone)
+    else:
+        typer.echo(f"cluster {gone['cluster'] or '(none)'} left; remove it at the broker as well")
+
+
+@app.command(name="version")
+def show_version(as_json: AsJson = False) -> None:
+    """The version of this agent."""
+    if as_json:
+        _print_json({"version": version()})
+    else:
+        typer.echo(version())
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+async def _until_stopped(agent: Agent) -> None:
+    """Run until SIGTERM or SIGINT."""
+    running = asyncio.create_task(agent.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+def _do(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run it; what is the user's to know is one line and exit code 1."""
+    try:
+        return asyncio.run(work)
+    except (EnrolError, IdentityError, SiteProblem, SchedulerUnavailable) as problem:
+        _fail(str(problem))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _fail(text: str) -> NoReturn:
+    typer.echo(f"tradewind-agent: {text}", err=True)
+    raise typer.Exit(EXIT_FAULT)
+
+
+def _state(named: Path | None) -> Path:
+    return (named or default_state_dir()).absolute()
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, default=str))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+"""The agent as one program: everything is put together here, and nowhere else.
+
+An agent ends without ending anything at its site: the keeper holds the jobs, the journal what
+was promised. `build` makes the parts, `Agent.run` runs them until it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from federation.environment import Clock, Rng
+from federation.handshake.frames import Hello
+from federation.private_files import make_private_directory
+from federation.system import SystemClock, SystemRng
+from federation.wire import session as pb
+from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
+from regional_agent.act.journal import Journal, JournalCorrupt, PendingEvent
+from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
+from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
+from regional_agent.act.stage import Stager
+from regional_agent.dialling import Dialler
+from regional_agent.effects import Effects, Means, follow
+from regional_agent.enrol import Door, EnrolError, IdentityError, Verdict, renew, session_check
+from regional_agent.identity import Identity, load_identity
+from regional_agent.link import Parts, ReportBuffer
+from regional_agent.log_server import LogServer
+from regional_agent.reporting import (
+    EtcdSink,
+    Reporter,
+    ReportSink,
+    SessionSink,
+    etcd_sink,
+)
+from regional_agent.sense.backends.nvml import nvml_cards
+from regional_agent.sense.host import found_pools, read_host
+from regional_agent.sense.latency import LatencyResponder
+from regional_agent.session.admission import SiteRules
+from regional_agent.session.conversation import Conversation, Restored
+from regional_agent.session.inputs import LocalView, TimePassed
+from regional_agent.session.ledger import Ledger, Pool
+from regional_agent.settings import AgentSettings, job_path
+from regional_agent.status import Status, write_status
+from regional_agent.translate import remembered, view_of
+from regional_agent.worker import BrokerTime, Outbox, Worker
+
+JOURNAL = "journal.db"
+STATUS_EVERY_S = 15.0
+STATUS_LOOK_S = 1.0
+TOMBSTONES_EVERY_S = 600.0
+RENEW_LOOK_S = 30.0
+RECOVER_RETRY_S = 0.2
+_log = logging.getLogger(__name__)
+
+
+class AgentError(Exception):
+    """The agent cannot run; the text is one line with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What of the world an agent stands on; tests hand in their own clock and dice."""
+
+    clock: Clock
+    rng: Rng
+
+    @classmethod
+    def system(cls) -> Backends:
+        """The real ones."""
+        return cls(SystemClock(), SystemRng())
+
+
+class Agent:
+    """A running agent. Made by `build`."""
+
+    def __init__(self, settings: AgentSettings, identity: Identity, backends: Backends) -> None:
+        self.settings = settings
+        self._clock = backends.clock
+        self._identity = identity
+        self._instance = secrets.token_hex(8)
+        state = settings.state_dir
+        self.pools = site_pools(settings)
+        self.scheduler = ProcessScheduler(_process_settings(settings, self.pools))
+        self.journal = open_journal(state / JOURNAL)
+        self.time = BrokerTime(self._clock)
+        self.outbox = Outbox()
+        self.blobs = HttpsBlobs(self._door)
+        self._capabilities: Capabilities | None = None
+        self.conversation = Conversation(
+            SiteRules(identity.cluster, frozenset(), settings.tenants),
+            Ledger(self.pools),
+            restored(self.journal),
+        )
+        self.outbox.add(_pending(self.journal))
+        self.worker = Worker(self.conversation, self.journal, self.time, self.outbox)
+        reports = ReportBuffer(self.outbox.wake)
+        self._etcd: EtcdSink | None = None
+        if settings.report_sink == "etcd":
+            self._etcd = etcd_sink(settings, identity)
+        sink: ReportSink = self._etcd or SessionSink(reports)
+        self.reporter = Reporter(settings, self.worker, self.time, self._clock, sink)
+        parts = Parts(
+            worker=self.worker,
+            outbox=self.outbox,
+            reports=reports,
+            logs=LogServer(self.scheduler),
+            time=self.time,
+            clock=self._clock,
+            hello=self._hello,
+            proxy=settings.proxy,
+        )
+        self.dialler = Dialler(parts, identity, backends.rng, self._why)
+        self.dialler.know(self.journal.position.addresses)
+        means = Means(
+            scheduler=self.scheduler,
+            stager=Stager(state, self.blobs, settings.blob_cache_bytes),
+            blobs=self.blobs,
+            clock=self._clock,
+            connected=lambda: self.dialler.connected,
+            env=_job_env(identity),
+        )
+        self.effects = Effects(means, self.worker.put)
+        self.worker.carry_out(self.effects.start)
+
+    # Running ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled. Jobs and keeper stay, unless the settings say `stop_jobs`."""
+        responder = await self._responder()
+        try:
+            await self._recover()
+            async with asyncio.TaskGroup() as tasks:
+                for work in (
+                    self.worker.run,
+                    self._follow,
+                    self.dialler.run,
+                    self._renewals,
+                    self._tombstones,
+                    self._statuses,
+                ):
+                    tasks.create_task(_named(work), name=work.__name__)
+                tasks.create_task(self.reporter.run(self.dialler.session_opened))
+        finally:
+            await self._close(responder)
+
+    async def _close(self, responder: LatencyResponder | None) -> None:
+        with contextlib.suppress(OSError):
+            self._write_status(stopped=True)
+        await self.effects.close()
+        if self.settings.stop_jobs:
+            with contextlib.suppress(SchedulerUnavailable, ValueError):
+                await self.scheduler.shut_down(kill=True)
+        await self.scheduler.close()
+        await self.blobs.close()
+        if self._etcd is not None:
+            await self._etcd.close()
+        if responder is not None:
+            await responder.stop()
+        self.journal.close()
+
+    async def _recover(self) -> None:
+        """Before anything new: what the scheduler says of what was accepted before."""
+        while True:
+            try:
+                capabilities = await self.scheduler.capabilities()
+                states = await self.scheduler.status(self.conversation.asked)
+                break
+            except SchedulerUnavailable as problem:
+                _log.warning("waiting for the local scheduler: %s", problem)
+                await asyncio.sleep(RECOVER_RETRY_S)
+        self._capabilities = capabilities
+        self.conversation.set_features(frozenset(str(f) for f in capabilities.features))
+        views: dict[str, LocalView] = {uid: view_of(s) for uid, s in states.items()}
+        if views:
+            _log.info("taking up %d attempts of an earlier life", len(views))
+        await self.worker.recover(views)
+
+    async def _follow(self) -> None:
+        await follow(self.scheduler, self.worker.put)
+
+    async def _responder(self) -> LatencyResponder | None:
+        if not self.settings.latency_responder:
+            return None
+        host, _, port = self.settings.latency_responder.rpartition(":")
+        responder = LatencyResponder(host.strip("[]") or "127.0.0.1", int(port))
+        try:
+            await responder.start()
+        except OSError as problem:
+            raise AgentError(
+                f"latency_responder {self.settings.latency_responder}: {problem}"
+            ) from problem
+        return responder
+
+    async def _tombstones(self) -> None:
+        while True:
+            await asyncio.sleep(TOMBSTONES_EVERY_S)
+            self.worker.put(TimePassed())
+
+    async def _renewals(self) -> None:
+        """Renew at two thirds of the certificate's life; ask again until it works."""
+        while True:
+            now_ms = self._clock.now_ms()
+            if now_ms >= self._identity.facts.renewal_due_ms:
+                try:
+                    self._identity = await renew(self.settings.state_dir, door=self._api())
+                except (EnrolError, IdentityError) as problem:
+                    _log.warning("the certificate is not renewed: %s", problem)
+                else:
+                    _log.info("the certificate is renewed")
+                    self.dialler.renewed(self._identity)
+            await asyncio.sleep(RENEW_LOOK_S)
+
+    async def _statuses(self) -> None:
+        written_s, shown = float("-inf"), None
+        while True:
+            now_s = self._clock.monotonic_s()
+            if self.dialler.state != shown or now_s - written_s > STATUS_EVERY_S:
+                written_s, shown = now_s, self.dialler.state
+                with contextlib.suppress(OSError):
+                    self._write_status(stopped=False)
+            await asyncio.sleep(STATUS_LOOK_S)
+
+    # Facts ------------------------------------------------------------------------------------
+
+    def _write_status(self, *, stopped: bool) -> None:
+        link, position = self.dialler.state, self.journal.position
+        capacity = self.reporter.last_capacity
+        pools = capacity.pools if capacity else ()
+        write_status(
+            self.settings.state_dir,
+            Status(
+                pid=0 if stopped else os.getpid(),
+                version=version(),
+                cluster=self._identity.cluster,
+                region=self._identity.region,
+                connected=link.connected and not stopped,
+                broker=link.address,
+                since_ms=link.since_ms,
+                code=link.code,
+                reason="stopped" if stopped else link.reason,
+                epoch=position.epoch,
+                event_seq=position.event_seq,
+                unacknowledged=len(self.outbox),
+                dispatch_seq=position.dispatch_seq,
+                live_attempts=len(self.conversation.asked),
+                certificate_expires_ms=self._identity.facts.not_after_ms,
+                pools=tuple(
+                    (
+                        p.pool,
+                        p.groups[0].accelerator if p.groups else "",
+                        sum(g.free * g.count for g in p.groups),
+                        sum(g.total * g.count for g in p.groups),
+                    )
+                    for p in pools
+                ),
+                updated_ms=self._clock.now_ms(),
+            ),
+        )
+
+    def _hello(self, connect_ms: int) -> Hello:
+        position, known = self.journal.position, self._capabilities
+        return Hello(
+            cluster=self._identity.cluster,
+            instance=self._instance,
+            journal=position.journal_id,
+            event_seq=position.event_seq,
+            event_seq_acked=position.event_seq_acked,
+            dispatch_seq=position.dispatch_seq,
+            epoch=position.epoch,
+            capabilities=tuple(sorted(str(f) for f in known.features)) if known else (),
+            scheduler=known.kind if known else "",
+            isolation=self.settings.isolation,
+            version=version(),
+            connect_ms=connect_ms,
+            live_attempts=len(self.conversation.asked),
+        )
+
+    def _api(self) -> Door:
+        return Door(self.settings.broker or self._identity.api_url, self.settings.proxy)
+
+    def _door(self) -> BlobDoor:
+        return BlobDoor(
+            api_url=self.settings.broker or self._identity.api_url,
+            ca_pem=self._identity.ca_pem.decode("ascii"),
+            proxy=self.settings.proxy,
+        )
+
+    async def _why(self, identity: Identity) -> Verdict:
+        return await session_check(identity, door=self._api())
+
+
+async def _named(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+def build(settings: AgentSettings, backends: Backends | None = None) -> Agent:
+    """An agent of these settings. Raises AgentError, JournalInUse."""
+    try:
+        make_private_directory(settings.state_dir)
+        identity = load_identity(settings.state_dir)
+    except (IdentityError, OSError) as problem:
+        raise AgentError(str(problem)) from problem
+    return Agent(settings, identity, backends or Backends.system())
+
+
+def version() -> str:
+    """The installed version."""
+    try:
+        return metadata.version("tradewind")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
+    """The inventory; without one, what this host has."""
+    return settings.pools or found_pools(read_host(), nvml_cards().cards())
+
+
+def open_journal(path: Path) -> Journal:
+    """The journal; one that cannot be read is set aside, and the scheduler tells what runs.
+
+    Raises JournalInUse.
+    """
+    try:
+        return Journal.open(path, secrets.token_hex(8))
+    except JournalCorrupt as problem:
+        aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
+        path.rename(aside)
+        for tail in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + tail).rename(aside.with_name(aside.name + tail))
+        _log.error("the journal is damaged (%s): set aside as %s", problem, aside)
+        return Journal.open(path, secrets.token_hex(8))
+
+
+def restored(journal: Journal) -> Restored:
+    """What a journal holds, as the conversation takes it."""
+    position = journal.position
+    return Restored(
+        rows=tuple(remembered(row) for row in journal.attempts()),
+        unacknowledged={event.seq: event.uid for event in _all_events(journal)},
+        event_seq=position.event_seq,
+        event_seq_acked=position.event_seq_acked,
+        dispatch_seq=position.dispatch_seq,
+        epoch=position.epoch,
+    )
+
+
+def _all_events(journal: Journal) -> list[PendingEvent]:
+    found: list[PendingEvent] = []
+    while page := journal.events_after(found[-1].seq if found else 0):
+        found.extend(page)
+    return found
+
+
+def _pending(journal: Journal) -> list[pb.Event]:
+    return [pb.Event.FromString(event.payload) for event in _all_events(journal)]
+
+
+def _process_settings(settings: AgentSettings, pools: tuple[Pool, ...]) -> ProcessSettings:
+    """Simulated pools are larger than this host: then nothing bounds their cpus together."""
+    simulated = any(pool.simulated for pool in pools)
+    cpus_milli = 0 if simulated else sum(pool.nodes * pool.cpus_milli for pool in pools)
+    env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
+    return ProcessSettings(settings.state_dir, cpus_milli, env, settings.keeper_arguments)
+
+
+def _job_env(identity: Identity) -> tuple[tuple[str, str], ...]:
+    own: Mapping[str, str] = {
+        "TRADEWIND_CLUSTER": identity.cluster,
+        "TRADEWIND_REGION": identity.region,
+        "TRADEWIND_HOST": socket.gethostname(),
+    }
+    return tuple(own.items())

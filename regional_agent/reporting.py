@@ -1,0 +1,184 @@
+"""Reports: when they are made, and the two ways they may go.
+
+A capacity report is one instant between two commits. It goes out on change, at least a second
+apart, right after a session opens, and every 15 s whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from federation.environment import Clock
+from federation.etcd.client import EtcdClient
+from federation.etcd.endpoints import Tls, parse_endpoint
+from federation.kv import Put, StoreError, Txn
+from federation.wire import records
+from federation.wire import session as pb
+from regional_agent.identity import Identity
+from regional_agent.link import ReportBuffer
+from regional_agent.sense.latency import latency_report
+from regional_agent.sense.prices import price_report
+from regional_agent.sense.reports import CapacityReport, SiteState, capacity_report
+from regional_agent.settings import AgentSettings
+from regional_agent.translate import capacity_to_wire, latency_to_wire, prices_to_wire
+from regional_agent.worker import BrokerTime, Worker
+
+CAPACITY_APART_S = 1.0
+CAPACITY_EVERY_S = 15.0
+PRICES_EVERY_S = 3_600.0
+SCHEMA = 1
+_log = logging.getLogger(__name__)
+
+
+class ReportSink(Protocol):
+    """Where reports go."""
+
+    async def put(self, report: pb.Report) -> None:
+        """Take a report; one that cannot be delivered now may be lost, the next one comes."""
+
+
+class SessionSink:
+    """By the session: the broker validates, stamps and writes."""
+
+    def __init__(self, buffer: ReportBuffer) -> None:
+        self._buffer = buffer
+
+    async def put(self, report: pb.Report) -> None:
+        """See the port."""
+        self._buffer.put(report)
+
+
+class EtcdSink:
+    """Straight into etcd, for sites of the same operator: the agent's certificate is its user,
+    whose role is to write its own reports."""
+
+    def __init__(self, cluster: str, client: EtcdClient) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._failing = False
+
+    async def put(self, report: pb.Report) -> None:
+        """See the port: one plain put; `received_ms` 0 says that no broker saw it."""
+        kind = report.WhichOneof("what") or ""
+        body = getattr(report, kind)
+        kept = records.ReportEnvelope(schema=SCHEMA, generation=body.generation, **{kind: body})
+        put = Put(f"/tradewind/v1/reports/{self._cluster}/{kind}", kept.SerializeToString())
+        try:
+            await self._client.txn(Txn(then=(put,)))
+        except StoreError as problem:
+            if not self._failing:
+                _log.warning("reports do not reach etcd: %s", problem)
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def etcd_sink(settings: AgentSettings, identity: Identity) -> EtcdSink:
+    """The sink of these settings. Raises ValueError for endpoints that make no sense."""
+    tls = Tls(identity.ca_pem, identity.credential.certificate_pem, identity.credential.key_pem)
+    endpoints = [parse_endpoint(text) for text in settings.etcd_endpoints]
+    return EtcdSink(identity.cluster, EtcdClient(endpoints, tls))
+
+
+@dataclass(slots=True)
+class _Newest:
+    """What goes out again when a session opens."""
+
+    price: pb.Report | None = None
+    latency: pb.Report | None = None
+
+
+class Reporter:
+    """Makes all reports of an agent."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        worker: Worker,
+        time: BrokerTime,
+        clock: Clock,
+        sink: ReportSink,
+    ) -> None:
+        self._settings = settings
+        self._worker = worker
+        self._time = time
+        self._clock = clock
+        self._sink = sink
+        # Counts on from the last life of the agent, which counted from its own start.
+        self._generation = clock.now_ms()
+        self._newest = _Newest()
+        self.last_capacity: CapacityReport | None = None
+
+    async def run(self, session_opened: asyncio.Event) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._capacities())
+            tasks.create_task(self._prices())
+            tasks.create_task(self._latencies())
+            tasks.create_task(self._greet(session_opened))
+
+    async def _greet(self, session_opened: asyncio.Event) -> None:
+        """A broker that was not there knows nothing yet."""
+        while True:
+            await session_opened.wait()
+            session_opened.clear()
+            await self._capacity()
+            for report in (self._newest.price, self._newest.latency):
+                if report is not None:
+                    await self._sink.put(report)
+
+    async def _capacities(self) -> None:
+        while True:
+            await self._capacity()
+            await asyncio.sleep(CAPACITY_APART_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._worker.changed(), CAPACITY_EVERY_S - CAPACITY_APART_S
+                )
+
+    async def _capacity(self) -> None:
+        instant = await self._worker.instant()
+        self.last_capacity = capacity_report(
+            self._next(),
+            instant.ledger,
+            SiteState(
+                as_of_ms=self._time.now().broker_ms,
+                dispatch_seq=instant.dispatch_seq,
+                event_seq=instant.event_seq,
+                locally_pending=instant.waiting,
+                start_p50_ms=instant.start_p50_ms,
+                start_p90_ms=instant.start_p90_ms,
+                state=instant.state,
+            ),
+        )
+        await self._sink.put(capacity_to_wire(self.last_capacity))
+
+    async def _prices(self) -> None:
+        while True:
+            ledger = (await self._worker.instant()).ledger
+            now_ms = self._time.now().broker_ms
+            pools = [pool.name for pool in ledger.pools]
+            made = price_report(self._next(), self._settings.prices, pools, now_ms)
+            self._newest.price = prices_to_wire(made)
+            await self._sink.put(self._newest.price)
+            await asyncio.sleep(PRICES_EVERY_S)
+
+    async def _latencies(self) -> None:
+        targets = self._settings.latency_targets
+        while targets:
+            made = await latency_report(self._next(), targets, self._clock)
+            self._newest.latency = latency_to_wire(made)
+            await self._sink.put(self._newest.latency)
+            await asyncio.sleep(self._settings.latency_every_s)
+
+    def _next(self) -> int:
+        self._generation += 1
+        return self._generation

@@ -1,0 +1,105 @@
+"""Whether a site takes a command: ticket, digest, who it is for, what it needs. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from federation.jobs import InvalidJob, JobSpec, parse_job_spec, spec_digest
+from federation.refusals import Refusal, RefusalCode
+from federation.tickets import Ticket, open_ticket
+from regional_agent.session.commands import Dispatch, Placement
+from regional_agent.session.ledger import Request
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRules:
+    """What the site takes. `features` are those of its scheduler; `tenants` empty: everybody.
+
+    `state` is open, draining or paused; the last two take nothing new.
+    """
+
+    cluster: str
+    features: frozenset[str] = field(default_factory=frozenset)
+    tenants: frozenset[str] = field(default_factory=frozenset)
+    state: str = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A command that passed."""
+
+    ticket: Ticket
+    spec: JobSpec
+
+
+def check_ticket(
+    command: Dispatch,
+    rules: SiteRules,
+    keys: Mapping[str, bytes],
+    *,
+    now_ms: int,
+    epoch_min: int,
+) -> Ticket | Refusal:
+    """The ticket of a command, if it allows exactly this; `now_ms` is broker time."""
+    ticket = open_ticket(
+        command.ticket, keys, now_ms=now_ms, cluster=rules.cluster, epoch_min=epoch_min
+    )
+    if isinstance(ticket, Refusal):
+        return ticket
+    if ticket.uid != command.uid:
+        return Refusal(
+            RefusalCode.TICKET_INVALID, command.uid, available=f"a ticket for {ticket.uid}"
+        )
+    return ticket
+
+
+def admit(command: Dispatch, ticket: Ticket, rules: SiteRules) -> Admitted | Refusal:
+    """Whether the site takes what this ticket allows, its capacity not looked at."""
+    if spec_digest(command.spec) != ticket.spec_sha256:
+        return Refusal(
+            RefusalCode.SPEC_MISMATCH, command.uid, available="another spec than the ticket's"
+        )
+    if rules.state != "open":
+        code = RefusalCode.DRAINING if rules.state == "draining" else RefusalCode.PAUSED
+        return Refusal(code, rules.cluster)
+    if rules.tenants and ticket.tenant not in rules.tenants:
+        return Refusal(
+            RefusalCode.TENANT_NOT_ALLOWED, rules.cluster, needed=f"tenant {ticket.tenant}"
+        )
+    try:
+        spec = parse_job_spec(json.loads(command.spec))
+    except (InvalidJob, ValueError, RecursionError) as problem:
+        return Refusal(RefusalCode.UNSUPPORTED, command.uid, available=str(problem)[:500])
+    missing = _missing(spec, command.placement, rules.features)
+    if missing:
+        return Refusal(RefusalCode.UNSUPPORTED, rules.cluster, needed=missing)
+    return Admitted(ticket, spec)
+
+
+def _missing(spec: JobSpec, placement: Placement, features: frozenset[str]) -> str:
+    if placement.tasks and "array" not in features:
+        return "arrays"
+    if placement.replicas > 1 and "gang" not in features:
+        return "gangs"
+    if spec.image is not None and "image" not in features:
+        return f"the image {spec.image}"
+    if spec.secrets and "secrets" not in features:
+        return "sealed secrets"
+    return ""
+
+
+def request_of(placement: Placement) -> Request:
+    """What a placement takes of the site: a CPU job one slot at least."""
+    per_replica = placement.accelerators_per_replica
+    if placement.accelerator in ("", "CPU"):
+        per_replica = max(1, per_replica)
+    return Request(
+        pool=placement.pool,
+        replicas=max(1, placement.replicas),
+        accelerators=per_replica,
+        cpus_milli=placement.cpus_milli_per_replica,
+        memory_bytes=placement.memory_bytes_per_replica,
+        width=max(1, placement.width),
+    )

@@ -1,0 +1,240 @@
+"""Commands of the broker: each is carried out once, and answered every time it comes."""
+
+from __future__ import annotations
+
+from federation.refusals import Refusal, RefusalCode
+from federation.tickets import Ticket
+from regional_agent.session.actions import (
+    Actions,
+    Cancel,
+    Clear,
+    Complain,
+    Launch,
+    Look,
+    Reslice,
+    Retake,
+    Take,
+)
+from regional_agent.session.admission import admit, check_ticket, request_of
+from regional_agent.session.commands import Command, Dispatch, Forget, Placement, SetSlice, Stop
+from regional_agent.session.events import Accepted, Ended, Refused
+from regional_agent.session.held import Held
+from regional_agent.session.inputs import Looked, Now
+from regional_agent.session.ledger import Reservation
+from regional_agent.session.site import Site
+
+_NOWHERE = Placement(pool="")
+
+
+def obey(site: Site, command: Command, now: Now, do: Actions) -> None:
+    """Carry out one command; commands come in their order."""
+    if isinstance(command, Dispatch):
+        _dispatch(site, command, now, do)
+    elif isinstance(command, Stop):
+        _stop(site, command, now, do)
+    elif isinstance(command, SetSlice):
+        _set_slice(site, command, now, do)
+    else:
+        _forget(site, command, do)
+    if command.dispatch_seq > site.dispatch_seq:
+        site.dispatch_seq = command.dispatch_seq
+        site.changes += 1
+        do.writes.append(Take(command.dispatch_seq))
+
+
+# Dispatch --------------------------------------------------------------------------------------
+
+
+def _dispatch(site: Site, command: Dispatch, now: Now, do: Actions) -> None:
+    ticket = check_ticket(
+        command, site.rules, site.keys, now_ms=now.broker_ms, epoch_min=site.epoch
+    )
+    held = site.attempts.get(command.uid)
+    if isinstance(ticket, Refusal):
+        _untrusted(site, command, ticket, now, do)
+        return
+    if ticket.epoch > site.epoch:
+        site.epoch = ticket.epoch
+        do.writes.append(Take(epoch=ticket.epoch))
+    if held is not None:
+        _again(site, held, command, ticket, now, do)
+    elif command.adopt_only:
+        site.looking[command.uid] = command
+        do.effects.append(Look(command.uid))
+    else:
+        _take_on(site, command, ticket, now, do)
+
+
+def _untrusted(site: Site, command: Dispatch, refusal: Refusal, now: Now, do: Actions) -> None:
+    """A stale leader is told so beside the events: it has no say in what becomes of the attempt.
+    What is known already is not disturbed by a bad ticket either."""
+    if refusal.code is RefusalCode.STALE_EPOCH or command.uid in site.attempts:
+        do.effects.append(Complain(refusal.text))
+        return
+    _refuse(site, command, None, refusal, now, do)
+
+
+def _again(
+    site: Site, held: Held, command: Dispatch, ticket: Ticket, now: Now, do: Actions
+) -> None:
+    """The same attempt once more: never a second launch."""
+    if ticket.epoch > held.epoch:
+        held.epoch, held.ticket = ticket.epoch, command.ticket
+        held.dispatch_seq = max(held.dispatch_seq, command.dispatch_seq)
+        do.writes.append(Retake(held.uid, held.dispatch_seq, held.epoch, held.ticket))
+    if held.last_seq > site.acked:
+        return
+    already = held.last_seq
+    if not isinstance(held.last, Refused):
+        site.tell(held, _accepted(command.dispatch_seq, held.reservation), now.broker_ms, do)
+        held.last_seq = already
+    site.repeat(held, now, do)
+
+
+def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions) -> None:
+    admitted = admit(command, ticket, site.rules)
+    if isinstance(admitted, Refusal):
+        _refuse(site, command, ticket, admitted, now, do)
+        return
+    reserved = site.ledger.reserve(command.uid, request_of(command.placement))
+    if isinstance(reserved, Refusal):
+        _refuse(site, command, ticket, reserved, now, do)
+        return
+    site.ledger, reservation = reserved
+    site.changes += 1
+    held = site.hold(command, ticket, now)
+    held.spec, held.reservation = admitted.spec, reservation
+    site.write_acceptance(held, command, do)
+    site.tell(held, _accepted(command.dispatch_seq, reservation), now.broker_ms, do)
+    launch(held, do, look_first=site.look_first)
+
+
+def launch(held: Held, do: Actions, *, staged: bool = False, look_first: bool = False) -> None:
+    """Ask for the launch of an accepted attempt."""
+    assert held.spec is not None and held.reservation is not None, "accepted to be run"
+    do.effects.append(
+        Launch(
+            uid=held.uid,
+            job=held.job,
+            tenant=held.tenant,
+            ticket=held.ticket,
+            spec=held.spec,
+            placement=held.placement,
+            reservation=held.reservation,
+            staged=staged,
+            look_first=look_first,
+        )
+    )
+
+
+def _refuse(
+    site: Site,
+    command: Dispatch,
+    ticket: Ticket | None,
+    refusal: Refusal,
+    now: Now,
+    do: Actions,
+) -> None:
+    """The tombstone keeps the answer the same when the command comes again."""
+    held = site.hold(command, ticket, now)
+    site.write_acceptance(held, command, do)
+    said = Refused(command.dispatch_seq, refusal.code, refusal.text)
+    site.end(held, said, now.broker_ms, do)
+
+
+def _accepted(dispatch_seq: int, reservation: Reservation | None) -> Accepted:
+    places = reservation.places if reservation else ()
+    nodes = dict.fromkeys(f"{place.pool}/{place.node}" for place in places)
+    return Accepted(dispatch_seq, tuple(nodes))
+
+
+# Adoption --------------------------------------------------------------------------------------
+
+
+def looked(site: Site, found: Looked, now: Now, do: Actions) -> None:
+    """The scheduler's answer about an attempt this journal does not know."""
+    if found.uid not in site.looking:
+        return
+    command = site.looking.pop(found.uid)
+    if found.uid in site.attempts:
+        return
+    if not found.local_id:
+        gone = Dispatch(0, found.uid, b"", b"", _NOWHERE)
+        _lost(site, command or gone, now, do)
+        return
+    if command is None:
+        do.effects.append(Complain(f"{found.uid} runs here, but this journal does not know it"))
+        return
+    ticket = check_ticket(
+        command, site.rules, site.keys, now_ms=now.broker_ms, epoch_min=site.epoch
+    )
+    if isinstance(ticket, Refusal):
+        do.effects.append(Complain(ticket.text))
+        return
+    _adopt(site, command, ticket, now, do)
+
+
+def _adopt(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions) -> None:
+    admitted = admit(command, ticket, site.rules)
+    held = site.hold(command, ticket, now)
+    held.spec = None if isinstance(admitted, Refusal) else admitted.spec
+    reserved = site.ledger.reserve(command.uid, request_of(command.placement))
+    if not isinstance(reserved, Refusal):  # it runs, whether the ledger has room or not
+        site.ledger, held.reservation = reserved
+        site.changes += 1
+    site.write_acceptance(held, command, do)
+    site.tell(held, _accepted(command.dispatch_seq, held.reservation), now.broker_ms, do)
+    held.state = "submitted"
+    site.remember(held, now, do)
+
+
+def _lost(site: Site, command: Dispatch, now: Now, do: Actions) -> None:
+    held = site.hold(command, None, now)
+    site.write_acceptance(held, command, do)
+    text = f"neither this agent nor its scheduler knows {command.uid}"
+    site.end(held, Ended("lost", text=text), now.broker_ms, do)
+
+
+# Stop, slices, forget --------------------------------------------------------------------------
+
+
+def _stop(site: Site, command: Stop, now: Now, do: Actions) -> None:
+    held = site.attempts.get(command.uid)
+    if held is None:
+        # The scheduler is asked too: it may run what a lost journal knew of.
+        unknown = Dispatch(command.dispatch_seq, command.uid, b"", b"", _NOWHERE)
+        held = site.hold(unknown, None, now)
+        site.write_acceptance(held, unknown, do)
+    if not held.live:
+        site.repeat(held, now, do)
+        return
+    if held.stop_why != command.why:
+        held.stop_why = command.why
+        site.remember(held, now, do)
+    do.effects.append(Cancel(held.uid, command.grace_s))
+
+
+def _set_slice(site: Site, command: SetSlice, now: Now, do: Actions) -> None:
+    held = site.attempts.get(command.uid)
+    if held is None:
+        site.looking.setdefault(command.uid, None)
+        do.effects.append(Look(command.uid))
+        return
+    if not held.live:
+        site.repeat(held, now, do)
+        return
+    told = held.slice_set
+    if told is not None and told.dispatch_seq >= command.dispatch_seq:
+        if held.last_seq <= site.acked:
+            site.tell(held, told, now.broker_ms, do)
+        return
+    # Never wider than what is reserved: a lane more would be capacity nobody promised.
+    reserved = held.reservation.request.width if held.reservation else command.width
+    width = max(1, min(command.width, reserved))
+    do.effects.append(Reslice(held.uid, command.dispatch_seq, command.tasks, width))
+
+
+def _forget(site: Site, command: Forget, do: Actions) -> None:
+    held = site.attempts.get(command.uid)
+    if held is not None and not held.live and held.last_seq <= site.acked:
+        do.effects.append(Clear(held.uid))

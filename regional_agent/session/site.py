@@ -1,0 +1,118 @@
+"""What the agent knows, and the few ways in which it changes: every change is written down.
+
+Event numbers are given here, so that what a report reflects is known at the instant it is made;
+the journal confirms them in the same commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from federation.tickets import Ticket
+from regional_agent.session.actions import Accept, Actions, Remember, Tell
+from regional_agent.session.admission import SiteRules
+from regional_agent.session.commands import Dispatch
+from regional_agent.session.events import Ended, Refused, Said
+from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
+from regional_agent.session.inputs import Now
+from regional_agent.session.ledger import Ledger
+
+MEASURED_STARTS = 200
+TASK_EVENTS_UNACKNOWLEDGED_MAX = 4
+
+
+@dataclass(slots=True)
+class Site:
+    """All state of the conversation. `keys` are the ticket keys of the last Welcome."""
+
+    rules: SiteRules
+    ledger: Ledger
+    event_seq: int = 0
+    acked: int = 0
+    dispatch_seq: int = 0
+    epoch: int = 0
+    keys: Mapping[str, bytes] = field(default_factory=dict)
+    attempts: dict[str, Held] = field(default_factory=dict)
+    looking: dict[str, Dispatch | None] = field(default_factory=dict)
+    look_first: bool = False
+    start_delays_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MEASURED_STARTS))
+    changes: int = 0
+
+    def hold(self, command: Dispatch, ticket: Ticket | None, now: Now) -> Held:
+        """Begin to know an attempt; without a ticket it is one that never runs here."""
+        held = Held(
+            uid=command.uid,
+            dispatch_seq=command.dispatch_seq,
+            epoch=ticket.epoch if ticket else self.epoch,
+            ticket=command.ticket,
+            job=ticket.job if ticket else command.uid.rpartition("-")[0],
+            tenant=ticket.tenant if ticket else "",
+            spec=None,
+            placement=command.placement,
+            accepted_ms=now.broker_ms,
+        )
+        self.attempts[held.uid] = held
+        return held
+
+    def write_acceptance(self, held: Held, command: Dispatch, do: Actions) -> None:
+        """Put the attempt into the journal, as it now stands."""
+        text = reservation_text(held)
+        do.writes.append(Accept(command, held.epoch, text, held.accepted_ms))
+
+    def tell(self, held: Held, said: Said, at_ms: int, do: Actions) -> int:
+        """Queue an event; returns its number."""
+        self.event_seq += 1
+        held.last_seq = self.event_seq
+        do.writes.append(Tell(self.event_seq, held.event(said, at_ms)))
+        return self.event_seq
+
+    def remember(self, held: Held, now: Now, do: Actions) -> None:
+        """Keep how far an attempt came."""
+        do.writes.append(Remember(held.uid, held.state, now.broker_ms, detail_of(held)))
+
+    def end(self, held: Held, said: Ended | Refused, at_ms: int, do: Actions) -> None:
+        """The last event of an attempt: its capacity is free from this number on."""
+        held.last, held.ended_ms, held.state = said, at_ms, ENDED
+        self.event_seq += 1
+        held.last_seq = self.event_seq
+        do.writes.append(
+            Tell(self.event_seq, held.event(said, at_ms), last=True, detail=detail_of(held))
+        )
+        self.release(held)
+        held.view = None
+        held.spec = None
+
+    def release(self, held: Held) -> None:
+        """Give the capacity of an attempt back."""
+        if held.uid in self.ledger.reservations:
+            self.ledger = self.ledger.release(held.uid)
+            self.changes += 1
+
+    def repeat(self, held: Held, now: Now, do: Actions) -> None:
+        """Say again how an attempt stands, unless that is still on its way."""
+        if held.last_seq > self.acked:
+            return
+        for said, at_ms in held.story():
+            if said is not held.last:
+                self.tell(held, said, at_ms or now.broker_ms, do)
+        if held.last is not None:
+            self.end(held, held.last, held.ended_ms or now.broker_ms, do)
+
+    @property
+    def waiting(self) -> int:
+        """Attempts accepted and not yet running."""
+        return sum(1 for held in self.attempts.values() if held.live and not held.started)
+
+    @property
+    def live(self) -> Iterable[Held]:
+        """Attempts that have not ended."""
+        return [held for held in self.attempts.values() if held.live]
+
+    def start_delay_ms(self, quantile: float) -> int:
+        """A quantile of the measured delays from acceptance to running; 0: none measured."""
+        if not self.start_delays_ms:
+            return 0
+        ordered = sorted(self.start_delays_ms)
+        return max(1, ordered[min(len(ordered) - 1, int(quantile * len(ordered)))])

@@ -1,0 +1,248 @@
+"""Settings of an agent: `agent.yaml` in its state directory, read once and strictly.
+
+See docs/agent.md. Whatever the file does not say is found out or has a default; an unknown key
+is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from federation.accelerators import identify
+from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
+from regional_agent.sense.latency import Target, parse_target
+from regional_agent.sense.prices import DeclaredPrice, PriceKind
+from regional_agent.session.ledger import Pool
+
+FILE = "agent.yaml"
+CPU = "CPU"
+_DAY_TEXT_CHARS = len("2026-01-31")
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the text is one line per fault, naming the key."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _cpus(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ValueError("cpus is a number above 0")
+    return round(value * 1000)
+
+
+def _accelerator(value: object) -> str:
+    if value == CPU:
+        return CPU
+    return identify(str(value)).name
+
+
+def _day_ms(value: object) -> int:
+    """A date or an RFC 3339 time, as UTC ms; YAML may have read it already."""
+    text = value.isoformat() if hasattr(value, "isoformat") else str(value)
+    if len(text) == _DAY_TEXT_CHARS:
+        text += "T00:00:00Z"
+    return parse_rfc3339_ms(text)
+
+
+class PoolSettings(_Part):
+    """A pool of the inventory; amounts are per node."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
+    accelerator: Annotated[str, BeforeValidator(_accelerator)] = CPU
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
+    accelerators_per_node: Annotated[int, Field(ge=1, le=1_024)] = 1
+    cpus_milli: Annotated[int, BeforeValidator(_cpus), Field(alias="cpus")]
+    memory_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(alias="memory")]
+    simulated: bool = False
+    domain: str = ""
+
+    def pool(self) -> Pool:
+        """As the ledger takes it."""
+        return Pool(
+            name=self.name,
+            accelerator=self.accelerator,
+            nodes=self.nodes,
+            accelerators_per_node=self.accelerators_per_node,
+            cpus_milli=self.cpus_milli,
+            memory_bytes=self.memory_bytes,
+            simulated=self.simulated,
+            domain=self.domain,
+        )
+
+
+class PriceSettings(_Part):
+    """A price as a fact: what, since when, from where."""
+
+    pool: str
+    kind: PriceKind
+    marginal_micro_usd: Annotated[
+        int, BeforeValidator(usd_to_micro), Field(alias="usd_per_accelerator_hour")
+    ]
+    full_micro_usd: Annotated[
+        int | None,
+        BeforeValidator(usd_to_micro),
+        Field(alias="full_usd_per_accelerator_hour"),
+    ] = None
+    as_of_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="as_of")]
+    source: str
+    valid_from_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="valid_from")] = 0
+    valid_until_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="valid_until")] = 0
+
+    def declared(self) -> DeclaredPrice:
+        """As the collector takes it. Raises InvalidPrice (a ValueError)."""
+        full = self.marginal_micro_usd if self.full_micro_usd is None else self.full_micro_usd
+        return DeclaredPrice(
+            pool=self.pool,
+            kind=self.kind,
+            marginal_micro_usd=self.marginal_micro_usd,
+            full_micro_usd=full,
+            as_of_ms=self.as_of_ms,
+            source=self.source,
+            valid_from_ms=self.valid_from_ms,
+            valid_until_ms=self.valid_until_ms,
+        )
+
+
+class TargetSettings(_Part):
+    """What stands for a region when round trips are measured."""
+
+    region: str
+    address: str
+
+
+class _File(_Part):
+    broker: str = ""
+    proxy: str = ""
+    inventory: tuple[PoolSettings, ...] = ()
+    prices: tuple[PriceSettings, ...] = ()
+    latency_targets: tuple[TargetSettings, ...] = ()
+    latency_responder: str = ""
+    latency_every_s: Annotated[
+        int, BeforeValidator(parse_duration_s), Field(alias="latency_every")
+    ] = 60
+    report_sink: Literal["session", "etcd"] = "session"
+    etcd_endpoints: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    isolation: Literal["shared-uid"] = "shared-uid"
+    env: Mapping[str, str] = {}
+    blob_cache_bytes: Annotated[
+        int, BeforeValidator(parse_bytes), Field(alias="blob_cache")
+    ] = 10 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything an agent is told. `broker` empty: the API that enrolment named.
+
+    `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
+    host has. `stop_jobs`: end jobs and keeper together with the agent.
+    """
+
+    state_dir: Path
+    broker: str = ""
+    proxy: str = ""
+    pools: tuple[Pool, ...] = ()
+    prices: tuple[DeclaredPrice, ...] = ()
+    latency_targets: tuple[Target, ...] = ()
+    latency_responder: str = ""
+    latency_every_s: int = 60
+    report_sink: str = "session"
+    etcd_endpoints: tuple[str, ...] = ()
+    tenants: frozenset[str] = frozenset()
+    isolation: str = "shared-uid"
+    env: tuple[tuple[str, str], ...] = ()
+    blob_cache_bytes: int = 10 * 2**30
+    keeper_arguments: tuple[str, ...] = ()
+    stop_jobs: bool = False
+
+
+def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
+    """Read `file`, by default `agent.yaml` of the state directory if there is one.
+
+    Raises SettingsError.
+    """
+    path = file or state_dir / FILE
+    try:
+        body: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if file is not None:
+            raise SettingsError(f"{path}: no such file") from None
+        body = None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        raise SettingsError(f"{path}: {' '.join(str(problem).split())}") from problem
+    if body is None:
+        body = {}
+    if not isinstance(body, dict):
+        raise SettingsError(f"{path}: not a mapping of keys")
+    try:
+        return _settings(state_dir, _File.model_validate(body))
+    except ValidationError as problem:
+        raise SettingsError(
+            "\n".join(f"{path}: {line}" for line in _faults(problem))
+        ) from problem
+    except ValueError as problem:
+        raise SettingsError(f"{path}: {problem}") from problem
+
+
+def _settings(state_dir: Path, said: _File) -> AgentSettings:
+    names = [pool.name for pool in said.inventory]
+    if len(set(names)) < len(names):
+        raise SettingsError("inventory names a pool twice")
+    if said.report_sink == "etcd" and not said.etcd_endpoints:
+        raise SettingsError("report_sink etcd needs etcd_endpoints")
+    return AgentSettings(
+        state_dir=state_dir,
+        broker=said.broker,
+        proxy=said.proxy,
+        pools=tuple(pool.pool() for pool in said.inventory),
+        prices=tuple(price.declared() for price in said.prices),
+        latency_targets=tuple(parse_target(t.region, t.address) for t in said.latency_targets),
+        latency_responder=said.latency_responder,
+        latency_every_s=said.latency_every_s,
+        report_sink=said.report_sink,
+        etcd_endpoints=said.etcd_endpoints,
+        tenants=frozenset(said.tenants),
+        isolation=said.isolation,
+        env=tuple(said.env.items()),
+        blob_cache_bytes=said.blob_cache_bytes,
+    )
+
+
+def default_state_dir() -> Path:
+    """`TRADEWIND_AGENT_STATE`, else `~/.local/state/tradewind-agent` (XDG_STATE_HOME)."""
+    named = os.environ.get("TRADEWIND_AGENT_STATE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tradewind-agent"
+
+
+def job_path() -> str:
+    """The PATH jobs find: that of this process."""
+    return os.environ.get("PATH", os.defpath)
+
+
+def _faults(problem: ValidationError) -> Iterable[str]:
+    for error in problem.errors():
+        where = ".".join(map(str, error["loc"]))
+        if error["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(str(error["loc"][-1]), _known_keys(), n=1)
+            yield f"{where}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
+        else:
+            yield f"{where}: {error['msg']}"
+
+
+def _known_keys() -> list[str]:
+    models: tuple[type[BaseModel], ...] = (_File, PoolSettings, PriceSettings, TargetSettings)
+    return [field.alias or name for m in models for name, field in m.model_fields.items()]

@@ -1,0 +1,325 @@
+"""What the site's people see and do without any broker: through the keeper and the files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from federation.private_files import PrivateFileError, refuse_shared
+from federation.system import SystemClock
+from federation.units import format_utc
+from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, KeeperRefused
+from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
+from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
+from regional_agent.app import site_pools, version
+from regional_agent.enrol import Door, EnrolError, session_check
+from regional_agent.identity import (
+    IdentityError,
+    has_identity,
+    identity_directory,
+    load_identity,
+)
+from regional_agent.settings import AgentSettings, SettingsError, load_settings
+from regional_agent.status import is_running, read_status
+
+LOG_PIECE_BYTES = 256 * 1024
+FOLLOW_S = 0.2
+DISK_LOW_BYTES = 2**30
+
+
+class SiteProblem(Exception):
+    """What was asked for cannot be done here; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    answers: bool
+    pid: int
+    attempts: list[dict[str, Any]]
+
+
+def with_overrides(settings: AgentSettings, overrides: Mapping[str, Any]) -> AgentSettings:
+    """Settings with what the command line says. Raises ValueError where that makes no sense."""
+    changed = replace(settings, **overrides)
+    if changed.report_sink not in ("session", "etcd"):
+        raise ValueError("report_sink is session or etcd")
+    if changed.report_sink == "etcd" and not changed.etcd_endpoints:
+        raise ValueError("report_sink etcd needs etcd_endpoints in agent.yaml")
+    return changed
+
+
+async def _keeper(state: Path) -> _Keeper:
+    """The keeper as it is: one that does not run is not started for a look."""
+    try:
+        connection = await KeeperConnection.open(state)
+    except KeeperGone:
+        return _Keeper(answers=False, pid=0, attempts=[])
+    try:
+        hello = await connection.request("hello")
+        attempts = await connection.request("status", uids=None)
+        return _Keeper(answers=True, pid=hello["pid"], attempts=attempts)
+    except (KeeperGone, KeeperRefused):
+        return _Keeper(answers=False, pid=0, attempts=[])
+    finally:
+        await connection.close()
+
+
+# Looking ---------------------------------------------------------------------------------------
+
+
+async def status(state: Path) -> dict[str, Any]:
+    """Agent, session, keeper and certificate as one mapping."""
+    known = read_status(state)
+    keeper = await _keeper(state)
+    live = [a for a in keeper.attempts if a["outcome"] is None]
+    identity = load_identity(state) if has_identity(state) else None
+    return {
+        "state_dir": str(state),
+        "cluster": identity.cluster if identity else "",
+        "region": identity.region if identity else "",
+        "certificate_expires_ms": identity.facts.not_after_ms if identity else 0,
+        "agent": {"running": is_running(known), **(known or {})},
+        "keeper": {"running": keeper.answers, "pid": keeper.pid, "live": len(live)},
+    }
+
+
+def status_text(shown: Mapping[str, Any]) -> str:
+    """The same for people."""
+    agent, keeper = shown["agent"], shown["keeper"]
+    if not shown["cluster"]:
+        return f"no identity in {shown['state_dir']}; run: tradewind-agent join"
+    lines = [
+        f"cluster      {shown['cluster']} ({shown['region']})",
+        f"certificate  until {format_utc(shown['certificate_expires_ms'])}",
+    ]
+    if not agent["running"]:
+        lines.append("agent        not running")
+    elif agent.get("connected"):
+        lines.append(f"agent        pid {agent['pid']}, session with {agent['broker']}")
+    else:
+        lines.append(f"agent        pid {agent['pid']}, no session: {agent.get('reason')}")
+    running = f"pid {keeper['pid']}, {keeper['live']} attempts" if keeper["running"] else "none"
+    lines.append(f"keeper       {running}")
+    if agent["running"]:
+        for name, accelerator, free, total in agent.get("pools", []):
+            lines.append(f"pool         {name}: {free} of {total} {accelerator} free")
+        lines.append(f"events       {agent['unacknowledged']} not yet with the broker")
+    return "\n".join(lines)
+
+
+async def jobs(state: Path) -> list[dict[str, Any]]:
+    """Every attempt the keeper holds, or, without one, whose order lies here."""
+    keeper = await _keeper(state)
+    by_uid = {a["uid"]: a for a in keeper.attempts}
+    if not keeper.answers and attempts_dir(state).exists():
+        by_uid = {entry.name: {} for entry in attempts_dir(state).iterdir() if entry.is_dir()}
+    return [_job(state, uid, by_uid[uid]) for uid in sorted(by_uid)]
+
+
+def _job(state: Path, uid: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+    order: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        order = json.loads(AttemptDir(state, uid).order.read_bytes())
+    outcome = seen.get("outcome")
+    submitted_ms, started_ms, ended_ms = seen.get("times") or (0, 0, 0)
+    return {
+        "uid": uid,
+        "job": order.get("job", ""),
+        "tenant": order.get("tenant", ""),
+        "phase": seen.get("phase", "unknown: no keeper runs"),
+        "outcome": outcome[0] if outcome else "",
+        "exit": outcome[1] if outcome else None,
+        "running": _count(seen.get("running")),
+        "unstarted": _count(seen.get("unstarted")),
+        "submitted_ms": submitted_ms,
+        "started_ms": started_ms,
+        "ended_ms": ended_ms,
+    }
+
+
+def _count(pairs: Any) -> int:
+    return sum(last - first + 1 for first, last in pairs or [])
+
+
+def jobs_text(rows: list[dict[str, Any]]) -> str:
+    """The same as a table."""
+    if not rows:
+        return "no attempts here"
+    head = ("ATTEMPT", "TENANT", "PHASE", "OUTCOME", "STARTED")
+    table = [head]
+    for row in rows:
+        outcome = row["outcome"] + (f"({row['exit']})" if row["exit"] else "")
+        started = format_utc(row["started_ms"]) if row["started_ms"] else "-"
+        table.append((row["uid"], row["tenant"], row["phase"], outcome or "-", started))
+    widths = [max(len(line[i]) for line in table) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    )
+
+
+# Logs and ends ---------------------------------------------------------------------------------
+
+
+async def print_log(
+    state: Path, which: tuple[str, str], out: BinaryIO, *, follow: bool
+) -> None:
+    """Write a log to `out`; `which` is an attempt or job, and a stream or nothing."""
+    uid = await _resolve(state, which[0])
+    scheduler = ProcessScheduler(ProcessSettings(state))
+    try:
+        stream = which[1] or await _first_stream(scheduler, uid)
+        offset = 0
+        while True:
+            piece = await scheduler.read_log(uid, stream, offset, LOG_PIECE_BYTES)
+            out.write(piece.data)
+            out.flush()
+            offset = piece.offset + len(piece.data)
+            if offset < piece.total:
+                continue
+            if piece.complete or not follow:
+                return
+            await asyncio.sleep(FOLLOW_S)
+    except ValueError as problem:
+        raise SiteProblem(str(problem)) from problem
+    finally:
+        await scheduler.close()
+
+
+async def _first_stream(scheduler: ProcessScheduler, uid: str) -> str:
+    extents = await scheduler.log_extents(uid)
+    return extents[0].stream if extents else "output"
+
+
+async def kill(state: Path, name: str, grace_s: int) -> str:
+    """Tell an attempt to stop; returns its uid."""
+    uid = await _resolve(state, name)
+    scheduler = ProcessScheduler(ProcessSettings(state))
+    try:
+        await scheduler.cancel(uid, grace_s)
+    finally:
+        await scheduler.close()
+    return uid
+
+
+async def _resolve(state: Path, name: str) -> str:
+    """The attempt meant: its uid, or its job's id if one attempt of that is here."""
+    rows = await jobs(state)
+    if any(row["uid"] == name for row in rows):
+        return name
+    found = [row["uid"] for row in rows if row["uid"].rpartition("-")[0] == name]
+    if len(found) == 1:
+        return str(found[0])
+    if found:
+        raise SiteProblem(f"{name} has several attempts here: {', '.join(found)}")
+    raise SiteProblem(f"no attempt {name} at this site")
+
+
+async def leave(state: Path, *, force: bool) -> dict[str, Any]:
+    """End the keeper and remove the identity. Raises SiteProblem while something runs."""
+    if is_running(read_status(state)):
+        raise SiteProblem("the agent runs; stop it first")
+    keeper = await _keeper(state)
+    if keeper.answers:
+        scheduler = ProcessScheduler(ProcessSettings(state))
+        try:
+            await scheduler.shut_down(kill=force)
+        except ValueError as problem:
+            raise SiteProblem(f"{problem}; --force ends them") from problem
+        finally:
+            await scheduler.close()
+    cluster = ""
+    with contextlib.suppress(IdentityError):
+        cluster = load_identity(state).cluster
+    shutil.rmtree(identity_directory(state), ignore_errors=True)
+    return {"cluster": cluster, "state_dir": str(state)}
+
+
+# Doctor ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+async def doctor(state: Path) -> list[Check]:
+    """Everything an agent needs, looked at one by one."""
+    checks = [Check("version", ok=True, text=version()), _private(state), _settings(state)]
+    checks.append(_disk(state))
+    checks.extend(await _identity(state))
+    keeper = await _keeper(state)
+    text = f"pid {keeper.pid}" if keeper.answers else "not running; started with the agent"
+    checks.append(Check("keeper", ok=True, text=text))
+    known = read_status(state)
+    if not is_running(known):
+        checks.append(Check("agent", ok=False, text="not running"))
+    else:
+        assert known is not None, "running means known"
+        reason = "session stands" if known["connected"] else f"no session: {known['reason']}"
+        checks.append(Check("agent", ok=bool(known["connected"]), text=reason))
+    return checks
+
+
+def _private(state: Path) -> Check:
+    try:
+        refuse_shared(state)
+    except FileNotFoundError:
+        return Check("state directory", ok=False, text=f"{state} is not there")
+    except PrivateFileError as problem:
+        return Check("state directory", ok=False, text=str(problem))
+    return Check("state directory", ok=True, text=str(state))
+
+
+def _settings(state: Path) -> Check:
+    try:
+        settings = load_settings(state)
+    except SettingsError as problem:
+        return Check("settings", ok=False, text=str(problem))
+    pools = site_pools(settings)
+    shown = ", ".join(
+        f"{p.name}: {p.nodes} x {p.accelerators_per_node} {p.accelerator}"
+        + (" (simulated)" if p.simulated else "")
+        for p in pools
+    )
+    return Check("pools", ok=bool(pools), text=shown)
+
+
+def _disk(state: Path) -> Check:
+    if not state.exists():
+        return Check("disk", ok=False, text=f"{state} is not there")
+    free = shutil.disk_usage(state).free
+    return Check("disk", ok=free > DISK_LOW_BYTES, text=f"{free / 2**30:.1f} GiB free")
+
+
+async def _identity(state: Path) -> list[Check]:
+    try:
+        identity = load_identity(state)
+    except IdentityError as problem:
+        return [Check("identity", ok=False, text=str(problem))]
+    left_ms = identity.facts.not_after_ms - SystemClock().now_ms()
+    expiry = format_utc(identity.facts.not_after_ms)
+    checks = [
+        Check("identity", ok=True, text=f"{identity.cluster} in {identity.region}"),
+        Check("certificate", ok=left_ms > 0, text=f"until {expiry}"),
+    ]
+    with contextlib.suppress(SettingsError):
+        settings = load_settings(state)
+        door = Door(settings.broker or identity.api_url, settings.proxy)
+        try:
+            verdict = await session_check(identity, door=door)
+        except EnrolError as problem:
+            checks.append(Check("broker", ok=False, text=problem.text))
+        else:
+            checks.append(Check("broker", ok=verdict.ok, text=verdict.reason))
+    return checks
