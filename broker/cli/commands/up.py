@@ -48,7 +48,7 @@ def up(
     directory = home_directory(home)
     running = _running(directory)
     if running is None and detach:
-        _detach(directory, regions)
+        start_detached(directory, regions)
         running = _running(directory)
     if running is not None:
         return _point_at(directory, running, as_json=as_json)
@@ -121,7 +121,7 @@ def _advice(directory: Path) -> list[str]:
     ]
 
 
-def _detach(directory: Path, regions: str) -> None:
+def start_detached(directory: Path, regions: str) -> None:
     """Start a supervisor of its own session and wait until the federation is up."""
     from broker.local.keeping import environment, module, tail
     from broker.local.layout import Home
