@@ -207,13 +207,15 @@ class Agreement(RuleBasedStateMachine):
         assert said[0] == said[1]
         return said[0][0]
 
-    @rule(txn=any_txn)
-    def change(self, txn: Txn) -> None:
-        async def step(side: Side) -> TxnResult:
-            return side.said_txn(await side.store.txn(side.txn(txn)))
+    @rule(txns=st.lists(any_txn, min_size=1, max_size=5))
+    def change(self, txns: list[Txn]) -> None:
+        for txn in txns:
 
-        result = self.both(step)
-        self.now = result.revision if result else self.now
+            async def step(side: Side, txn: Txn = txn) -> TxnResult:
+                return side.said_txn(await side.store.txn(side.txn(txn)))
+
+            result = self.both(step)
+            self.now = result.revision if result else self.now
 
     @rule(prefix=prefixes, after=st.one_of(st.just(""), names), limit=st.integers(0, 3))
     def read(self, prefix: str, after: str, limit: int) -> None:
@@ -308,7 +310,7 @@ def test_memory_and_etcd_agree(server: EtcdServer) -> None:
     run_state_machine_as_test(
         Agreement,
         settings=settings(
-            max_examples=100,
+            max_examples=60,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
