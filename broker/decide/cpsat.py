@@ -47,6 +47,7 @@ def solve(
         values=tuple(response.solution),
         bound=bound if bound < _LARGEST else None,
         effort=response.deterministic_time,
+        wall_s=response.wall_time,
     )
 
 

@@ -3,7 +3,6 @@ smallest change that would start it. Values only; rendering is for others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -12,7 +11,7 @@ from broker.decide.changes import Advice, advise, can_start
 from broker.decide.greedy import Floor
 from broker.decide.reasons import Reasons, distance
 from broker.decide.remaining import alone, left_over
-from broker.decide.terms import CostTerms, Geography, cost_terms, refusals
+from broker.decide.terms import CostTerms, Geography, cost_terms
 from broker.model.plan import Plan
 from broker.model.problem import Job, Pool, Problem
 from federation.refusals import Refusal, RefusalCode
@@ -100,12 +99,15 @@ class Explanation:
 def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Candidate, ...]:
     """Every pool for one copy of a job, in the problem or not, the cheapest that could take it
     first. With a plan, what the plan placed counts as taken, apart from where it put this job."""
-    where = Geography(problem)
     left = problem if plan is None else left_over(problem, plan)
     chosen: dict[str, int] = {}
     if plan is not None:
         chosen = {item.pool: item.count for item in plan.assignments if item.job == job.id}
-    table = [_candidate(where, left, job, pool, chosen.get(pool.name, 0)) for pool in left.pools]
+    where, against = Geography(problem), _Against(left, job)
+    table = [
+        _candidate(where, job, pool, against.pool(index), chosen.get(pool.name, 0))
+        for index, pool in enumerate(left.pools)
+    ]
     return tuple(sorted(table, key=_candidate_order))
 
 
@@ -114,10 +116,10 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     job = {job.id: job for job in problem.jobs}[job_id]
     waiting = sum(item.count for item in plan.unplaced if item.job == job_id)
     left = left_over(problem, plan)
-    originals = {pool.name: pool for pool in problem.pools}
+    against = _Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
-    for pool in left.pools:
-        reason = _reason(left, job, pool, originals[pool.name])
+    for index, (pool, original) in enumerate(zip(left.pools, problem.pools, strict=True)):
+        reason = _reason(left, job, against.pool(index), original)
         by_cluster[pool.cluster].append((reason, pool))
     nearest = [
         min((reason for reason, _ in found), key=_nearness)
@@ -128,12 +130,23 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     return Explanation(job_id, waiting, tuple(nearest), advice)
 
 
-def _candidate(where: Geography, left: Problem, job: Job, pool: Pool, chosen: int) -> Candidate:
+class _Against:
+    """All that stands against one copy of a job, beside what is taken already, by pool index."""
+
+    def __init__(self, left: Problem, job: Job) -> None:
+        case = build_case(replace(left, jobs=(replace(job, count=1),)))
+        self._reasons = Reasons(case, Floor(case))
+
+    def pool(self, index: int) -> tuple[Refusal, ...]:
+        """Reasons against a pool; `NOT_CHOSEN` alone where a copy could start."""
+        return tuple(self._reasons.against(0, index))
+
+
+def _candidate(
+    where: Geography, job: Job, pool: Pool, against: tuple[Refusal, ...], chosen: int
+) -> Candidate:
     known = pool.accelerator in job.accelerators
-    against = tuple(refusals(where, job, pool))
-    if not against and not chosen:
-        single = alone(left, job, pool)
-        against = () if can_start(single) else tuple(_against(single))
+    could_start = chosen or against[0].code is RefusalCode.NOT_CHOSEN
     return Candidate(
         pool=pool.name,
         cluster=pool.cluster,
@@ -145,7 +158,7 @@ def _candidate(where: Geography, left: Problem, job: Job, pool: Pool, chosen: in
         start_s=where.cold_start_s(job, pool) + where.start_delay_s(job, pool),
         rtt_ms=where.rtt_ms(job, pool),
         terms=cost_terms(where, job, pool) if known else None,
-        refusals=() if chosen else against,
+        refusals=() if could_start else against,
         chosen=chosen,
     )
 
@@ -155,29 +168,15 @@ def _candidate_order(candidate: Candidate) -> tuple[bool, bool, float, str]:
     return (not candidate.chosen, not candidate.feasible, total, candidate.pool)
 
 
-def _against(single: Problem) -> Iterator[Refusal]:
-    case = build_case(single)
-    yield from Reasons(case, Floor(case)).against(0, 0)
-
-
-def _reason(left: Problem, job: Job, pool: Pool, original: Pool) -> ClusterReason:
+def _reason(left: Problem, job: Job, found: tuple[Refusal, ...], original: Pool) -> ClusterReason:
     """The reasons of one pool. `original` is the pool before the plan took its share."""
-    single = alone(left, job, pool)
-    found = tuple(_against(single))
-    first = found[0].code
-    if first in _STANDINGS:
-        standing = _STANDINGS[first]
-    elif first is RefusalCode.NOT_CHOSEN:
-        standing = Standing.COULD_START
-    else:
-        standing = Standing.NEVER_FITS
-        for nodes in (original.when_empty, original.nodes):
-            empty = replace(original, nodes=nodes or original.nodes, unusable=None)
-            if nodes is original.when_empty and nodes:
-                empty = replace(empty, free_cpus=None, free_memory_gib=None)
-            if can_start(replace(alone(left, job, empty), tenants=())):
-                standing = Standing.FITS_WHEN_EMPTY
-    return ClusterReason(pool.cluster, pool.name, standing, found)
+    standing = _STANDINGS.get(found[0].code, Standing.POLICY)
+    if found[0].code in (RefusalCode.NO_CAPACITY, RefusalCode.NO_CPUS, RefusalCode.NO_MEMORY):
+        unlimited = replace(original, free_cpus=None, free_memory_gib=None)
+        variants = [original, replace(unlimited, nodes=original.when_empty)]
+        empty = any(can_start(replace(alone(left, job, pool), tenants=())) for pool in variants)
+        standing = Standing.FITS_WHEN_EMPTY if empty else Standing.NEVER_FITS
+    return ClusterReason(original.cluster, original.name, standing, found)
 
 
 def _nearness(reason: ClusterReason) -> tuple[int, tuple[int, str], int, str]:
@@ -210,18 +209,12 @@ _NEAREST_FIRST = (
     Standing.UNREACHABLE,
     Standing.NEVER_FITS,
 )
+# A reason that is not here is one of policy, or of a site's rules.
 _STANDINGS = {
+    RefusalCode.NOT_CHOSEN: Standing.COULD_START,
     RefusalCode.WRONG_ACCELERATOR: Standing.NEVER_FITS,
     RefusalCode.REPLICA_TOO_LARGE: Standing.NEVER_FITS,
     RefusalCode.GANG_TOO_LARGE: Standing.NEVER_FITS,
-    RefusalCode.SPOT_NOT_ALLOWED: Standing.POLICY,
-    RefusalCode.REGION_NOT_ALLOWED: Standing.POLICY,
-    RefusalCode.CLUSTER_NOT_ALLOWED: Standing.POLICY,
-    RefusalCode.POLICY_DENIED: Standing.POLICY,
-    RefusalCode.TENANT_NOT_ALLOWED: Standing.POLICY,
-    RefusalCode.ISOLATION_TOO_WEAK: Standing.POLICY,
-    RefusalCode.ROUND_TRIP_TOO_LONG: Standing.POLICY,
-    RefusalCode.ROUND_TRIP_UNKNOWN: Standing.POLICY,
     RefusalCode.DEADLINE_TOO_SOON: Standing.TIME,
     RefusalCode.RUNTIME_TOO_LONG: Standing.TIME,
     RefusalCode.OVER_BUDGET: Standing.PRICE,

@@ -37,6 +37,8 @@ def make_candidate(
     """Pack and price some copies. `known` are packings by pool index that hold them already; they
     are used where no better one is found. None when a pool's replicas are not made to fit."""
     packings: dict[int, Packing] = {}
+    if case.problem.objective.fragmentation_usd_per_node == 0:
+        pack_exactly = None
     for pool, demand in demands(case, counts).items():
         shape = case.shapes[pool]
         packing = None if shape is None else _pack(shape, demand, known.get(pool), pack_exactly)

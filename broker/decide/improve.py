@@ -78,7 +78,8 @@ class Improver:
 
     def _share(self, stages: int) -> Effort:
         """What one of the stages left may spend; what it does not need is for the others."""
-        return replace(self.effort, deterministic=self.effort.deterministic / stages)
+        wall = self.effort.wall_s
+        return Effort(self.effort.deterministic / stages, None if wall is None else wall / stages)
 
     # Stages -----------------------------------------------------------------------------------
 
@@ -163,20 +164,32 @@ class Improver:
         self, model: Model, objective: Mapping[int, int], hint: Mapping[int, int], effort: Effort
     ) -> Answer:
         answer = self.solve(model, objective, hint, effort)
-        left = max(0.0, self.effort.deterministic - answer.effort)
-        self.effort = replace(self.effort, deterministic=left)
+        self._spend(effort, answer)
         # Rows stricter than the problem may not be able to hold what the floor has placed.
         if answer.note and (model.exact or answer.status is not SolverStatus.INFEASIBLE):
             self.notes.append(answer.note)
         self.solved |= answer.status in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE)
         return answer
 
+    def _spend(self, given: Effort, answer: Answer) -> None:
+        wall = self.effort.wall_s
+        if wall is not None:
+            if given.wall_s is not None and answer.wall_s >= 0.95 * given.wall_s:
+                self.notes.append("stopped by the wall limit: another run may find another plan")
+            wall = max(0.0, wall - answer.wall_s)
+        left = max(0.0, self.effort.deterministic - answer.effort)
+        self.effort = Effort(left, wall)
+
     def _consider(self, model: Model, answer: Answer, *, refill: bool) -> None:
         """Take an answer as the incumbent if it is better."""
         if not answer.values:
             return
         counts: Counts = np.array(answer.values[: len(self.case.options)], dtype=np.int64)
-        known = packings_of(self.case, model, answer.values, demands(self.case, counts))
+        try:
+            known = packings_of(self.case, model, answer.values, demands(self.case, counts))
+        except ValueError as error:
+            self.notes.append(f"an answer of the solver contradicts itself: {error}")
+            return
         if refill:
             counts, known = refilled(self.case, counts, known)
         self._adopt(counts, known)

@@ -31,12 +31,13 @@ class Effort:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`values` per column (empty without a solution), `bound` an upper bound on the objective or
-    None, `effort` the deterministic time spent."""
+    None, `effort` the deterministic time and `wall_s` the time on the wall that were spent."""
 
     status: SolverStatus
     values: tuple[int, ...] = ()
     bound: int | None = None
     effort: float = 0.0
+    wall_s: float = 0.0
     note: str = ""
 
 

@@ -31,6 +31,7 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
     """Check `plan.fills` and `plan.whole_nodes`. Every name in the plan must be known."""
     jobs = {job.id: job for job in problem.jobs}
     check = NodeCheck()
+    charged = problem.objective.fragmentation_usd_per_node > 0
     fills: dict[str, list[NodeFill]] = defaultdict(list)
     for fill in plan.fills:
         fills[fill.pool].append(fill)
@@ -46,7 +47,12 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
         stated = plan.whole_nodes.get(pool.name, 0)
         if stated != taken:
             check.fragmentation.append(f"{pool.name}: {taken} whole nodes are taken, not {stated}")
-        elif taken and not check.packing and _fewer_do(pool, taken, wanted[pool.name], jobs):
+        elif (
+            taken
+            and charged
+            and not check.packing
+            and _fewer_do(pool, taken, wanted[pool.name], jobs)
+        ):
             check.fragmentation.append(f"{pool.name}: fewer than {taken} whole nodes would do")
     return check
 

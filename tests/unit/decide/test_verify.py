@@ -195,12 +195,19 @@ def test_more_whole_nodes_than_needed_are_refused() -> None:
 
 def test_more_whole_nodes_are_refused_for_sizes_that_do_not_divide() -> None:
     document = a_problem(
+        objective={"mode": "place_first", "fragmentation_usd_per_node": 10},
         pools=[a_pool(free_nodes={"8": 3})],
         jobs=[a_job("a", accelerators_per_replica=3), a_job("b", accelerators_per_replica=5)],
     )
     problem = parse_problem(json.dumps(document))
     plan = decide(problem)
     assert plan.whole_nodes == {"p0": 1}
-    fills = (NodeFill("p0", 0, 1, (("a", 1),)), NodeFill("p0", 1, 1, (("b", 1),)))
-    spread = replace(plan, fills=fills, whole_nodes={"p0": 2})
+    spread = replace(
+        plan,
+        fills=(NodeFill("p0", 0, 1, (("a", 1),)), NodeFill("p0", 1, 1, (("b", 1),))),
+        whole_nodes={"p0": 2},
+        cost_usd=plan.cost_usd + 10,
+        objective_usd=plan.objective_usd - 10,
+        bound_usd=plan.objective_usd - 10,
+    )
     assert {v.kind for v in verify(problem, spread)} == {ViolationKind.FRAGMENTATION}
