@@ -127,7 +127,7 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Problem]], ...] = (
         "history_unavailable", f"the ledger or its disk does not answer: {e}")),
     (BlobNotFound, lambda e: not_found("blob", e.sha256)),
     (BlobMismatch, lambda e: field_problem(
-        422, "blob_mismatch", "sha256", str(e), f"PUT it as /v1/blobs/{e.actual}")),
+        400, "blob_mismatch", "sha256", str(e), f"PUT it as /v1/blobs/{e.actual}")),
     (BlobTooLarge, lambda e: field_problem(
         413, "blob_too_large", "body", str(e), "send it in parts of at most 64 MiB")),
     (BlobCorrupt, lambda e: Problem(409, "blob_corrupt", str(e))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -145,10 +146,18 @@ class World:
 
 
 @asynccontextmanager
-async def running(tmp: Path, settings: ApiSettings | None = None) -> AsyncIterator[World]:
-    """A server on a free port."""
+async def running(
+    tmp: Path,
+    settings: ApiSettings | None = None,
+    store: Any = None,
+    *,
+    tls: bool = False,
+    operator: str = "",
+) -> AsyncIterator[World]:
+    """A server on a free port, over the memory store or the one given. With `tls` its CA is
+    in `ca.pem` under `tmp`, and the session of the world cannot be used."""
     clock, ids = SystemClock(), SystemIds()
-    store = MemoryStore(clock)
+    store = store or MemoryStore(clock)
     projection = Projection(store, on_unreadable=lambda text: None)
     keyring = Keyring.open(tmp / "keys", "test", now_ms=clock.now_ms(), ids=ids)
     control = ScriptedControl(clock)
@@ -167,16 +176,25 @@ async def running(tmp: Path, settings: ApiSettings | None = None) -> AsyncIterat
         control=control,
         settings=settings or ApiSettings(sse_keepalive_s=0.2, log_poll_ms=50),
     )
-    operator = await ensure_operator_token(store, ids, clock)
-    assert operator is not None
+    operator = await ensure_operator_token(store, ids, clock) or operator
     follow = asyncio.create_task(projection.run())
     await projection.ready.wait()
-    runner = await serve(build_api(services), "127.0.0.1", 0, None)
+    context = _tls(tmp, keyring, clock) if tls else None
+    runner = await serve(build_api(services), "127.0.0.1", 0, context)
     try:
         async with aiohttp.ClientSession() as session:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            url = f"http{'s' if tls else ''}://127.0.0.1:{runner.addresses[0][1]}"
             yield World(url, services, store, control, operator, session)
     finally:
         await runner.cleanup()
         follow.cancel()
         await store.close()
+
+
+def _tls(tmp: Path, keyring: Keyring, clock: SystemClock) -> ssl.SSLContext:
+    credential = keyring.server(["127.0.0.1"], now_ms=clock.now_ms())
+    (tmp / "ca.pem").write_bytes(keyring.ca_bundle)
+    (tmp / "server.pem").write_bytes(credential.certificate_pem + credential.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp / "server.pem")
+    return context
