@@ -9,7 +9,7 @@ from typing import Final
 from broker.feedback.ports import MAX_APPEND_BYTES, LogGap, LogStream
 
 _UID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_STREAM: Final = re.compile(r"output|task-(0|[1-9][0-9]{0,9})")
+_STREAM: Final = re.compile(r"(output|task-(0|[1-9][0-9]{0,9}))(\.r([1-9][0-9]{0,4}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,10 @@ def check_uid(uid: str) -> str:
 
 
 def check_stream(stream: str) -> str:
-    """The stream name, if it is `output` or `task-<n>`; else ValueError."""
+    """The stream name: `output` or `task-<n>`, with `.r<rank>` for a gang's further members; else
+    ValueError."""
     if not _STREAM.fullmatch(stream):
-        raise ValueError("a log stream is named output or task-<n>")
+        raise ValueError("a log stream is named output or task-<n>, with .r<rank> for further ranks")
     return stream
 
 
@@ -86,4 +87,6 @@ def stream_state(name: str, length: int, mark: StreamMark, cap_bytes: int) -> Lo
 
 def stream_order(name: str) -> tuple[int, int]:
     """Sort key: `output`, then tasks by number."""
-    return (0, 0) if name == "output" else (1, int(name.removeprefix("task-")))
+    head, _, rank = name.partition(".r")
+    task = -1 if head == "output" else int(head.removeprefix("task-"))
+    return task, int(rank or 0)
