@@ -104,7 +104,8 @@ class ControlService:
             "held": sum(j.phase is JobPhase.HELD for j in jobs),
             "placed": sum(j.phase is JobPhase.PLACED for j in jobs),
             "running": sum(j.phase is JobPhase.RUNNING for j in jobs),
-            "clusters": {"connected": len(fleet.clusters) - len(silent), "silent": silent},
+            "clusters": {"connected": len(fleet.clusters) - len(silent), "silent": len(silent)},
+            "silent": silent,
             "oldest_wait": self._oldest(waiting, now_ms),
             "notes": self._notes(fleet, now_ms),
         }

@@ -127,7 +127,10 @@ def start_detached(directory: Path, regions: str) -> None:
     from broker.local.layout import Home
 
     home = Home(directory)
-    home.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # `parents` would make the home itself with the usual mode; it will hold keys
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    for private in (directory, home.logs):
+        private.mkdir(exist_ok=True, mode=0o700)
     log = home.log("up")
     argv = module("broker", "up", "--home", str(directory), "--regions", regions)
     with log.open("wb") as out:
