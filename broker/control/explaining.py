@@ -165,7 +165,7 @@ def _answer(
         "waiting": waiting_rows(waits),
         "smallest_change": change_json(waits),
         "decision": decision_json("", plan, world.now_ms, cpu_s),
-        "summary": f"would start on {picked['cluster']}" if picked else _why(waits),
+        "summary": f"would start on {picked['cluster']}" if picked else _why(plan, job.id),
     }
 
 
@@ -192,11 +192,11 @@ def change_json(waits: Explanation | None) -> dict[str, Any] | None:
     return {"text": advice.text, "cluster": advice.pool.split("/", 1)[0], "verified": True}
 
 
-def _why(waits: Explanation | None) -> str:
-    if waits is None or not waits.reasons:
-        return "waits: no cluster has joined and reported yet"
-    nearest = waits.reasons[0]
-    return f"waits: {nearest.standing.value}: {nearest.refusals[0].text}"
+def _why(plan: Plan, job_id: str) -> str:
+    for unplaced in plan.unplaced:
+        if unplaced.job == job_id:  # the reason nearest to a start, as the cycle records it
+            return f"waits: {unplaced.refusal.text}"
+    return "waits: no cluster has joined and reported yet"
 
 
 def decision_json(cycle: str, plan: Plan, decided_ms: int, cpu_s: float) -> dict[str, Any]:

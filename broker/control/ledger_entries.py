@@ -61,8 +61,14 @@ def usage_entry(attempt: Attempt) -> UsageEntry | None:
         accelerator=attempt.accelerator,
         accelerator_ms=ran_ms * attempt.accelerators,
         cpu_ms=usage.cpu_ms,
+        memory_mib_s=_memory_mib(attempt) * ran_ms // 1000,
         cost_micro_usd=cost_micro_usd(attempt),
     )
+
+
+def _memory_mib(attempt: Attempt) -> int:
+    """What was held for it, whether used or not."""
+    return attempt.memory_bytes_per_replica * attempt.replicas * attempt.copies >> 20
 
 
 def job_entry(job: Job, spec_json: bytes, labels: tuple[tuple[str, str], ...]) -> JobEntry:
