@@ -17,8 +17,8 @@ class AnswerTooLarge(ValueError):
 
 def plan_to_json(problem: Problem, plan: Plan, cpu_s: float) -> dict[str, Any]:
     """The answer as a JSON object. `cpu_s` is the CPU time of the decision in seconds. Only pools
-    given node by node get a `packing`. Raises `AnswerTooLarge` when that would have more than
-    `LARGEST_PACKING` entries."""
+    given node by node, or charged by their packing, get a `packing`. Raises `AnswerTooLarge` when
+    that would have more than `LARGEST_PACKING` entries."""
     answer: dict[str, Any] = {
         "version": 1,
         "status": plan.status.value,
@@ -42,8 +42,9 @@ def plan_to_json(problem: Problem, plan: Plan, cpu_s: float) -> dict[str, Any]:
         ],
     }
     per_node = {pool.name for pool in problem.pools if pool.per_node}
-    if per_node:
-        answer["packing"] = _packing(plan, per_node)
+    shown = per_node | set(plan.charged_as_packed)
+    if shown:
+        answer["packing"] = _packing(plan, shown)
     return answer
 
 

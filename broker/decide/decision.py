@@ -121,7 +121,18 @@ def _plan(
         unplaced=_unplaced(case, candidate, given),
         fills=fills(case, candidate, given),
         whole_nodes=whole,
+        charged_as_packed=_charged_as_packed(case, candidate),
         notes=tuple(notes),
+    )
+
+
+def _charged_as_packed(case: Case, candidate: Candidate) -> tuple[str, ...]:
+    if case.problem.objective.fragmentation_usd_per_node == 0:
+        return ()
+    return tuple(
+        case.problem.pools[index].name
+        for index, packing in sorted(candidate.packings.items())
+        if packing.whole_nodes and not packing.least
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
-from broker.decide.packing import Packing, pack, seat
+from broker.decide.packing import Packing, least_whole_nodes, pack, seat
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
 from broker.model.problem import Mode
@@ -110,7 +110,8 @@ def _pack(
 ) -> Packing | None:
     found = pack(shape, demand)
     if known is not None and (found is None or known.whole_nodes < found.whole_nodes):
-        found = known
+        least = known.whole_nodes <= least_whole_nodes(shape, demand)
+        found = replace(known, least=least)
     if found is not None and found.least or shape.counting is Counting.LEVELS:
         return found
     exact = None if pack_exactly is None else pack_exactly(shape, demand)

@@ -111,7 +111,7 @@ def read_keys(value: Any, path: str, keys: Mapping[str, Key]) -> dict[str, Any]:
         found = given.get(name)
         if found is None and (name not in given or (key.default is None and not key.required)):
             if key.required:
-                raise ProblemError(path, f'the key "{name}" is missing')
+                raise ProblemError(at(path, name), "this key is missing")
             read[name] = key.default
         else:
             read[name] = key.read(found, at(path, name))

@@ -54,7 +54,9 @@ class Plan:
     `bound_usd` is an upper bound on it (in place_first given the placed weight of each
     priority), None where no valid one is known. `placed` maps a priority to its placed
     accelerators, `whole_nodes` a pool to the whole nodes given to smaller replicas. `fills` are
-    disjoint, by pool then node. `notes` are remarks for operators, such as a solver that died.
+    disjoint, by pool then node. `charged_as_packed` are pools that pay for the whole nodes of their
+    fills, not known to be the least possible. `notes` are remarks for operators, such as a solver
+    that died.
     """
 
     status: PlanStatus
@@ -66,6 +68,7 @@ class Plan:
     unplaced: tuple[Unplaced, ...] = ()
     fills: tuple[NodeFill, ...] = ()
     whole_nodes: Mapping[str, int] = field(default_factory=dict)
+    charged_as_packed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

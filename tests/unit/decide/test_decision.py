@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.decide import cpsat
+from broker.decide.answer import plan_to_json
 from broker.decide.decision import Budget, decide
 from broker.decide.model import Model
 from broker.decide.problem_file import parse_problem
@@ -289,3 +290,22 @@ def test_the_solver_reports_what_it_cannot_take() -> None:
     column = model.column(2**61)
     answer = cpsat.solve(model, {column: 5}, {}, Effort(1.0))
     assert answer.status is SolverStatus.FAILED and "too large" in answer.note
+
+
+def test_a_pool_charged_by_its_own_packing_shows_it() -> None:
+    """Where replicas are rounded up fewer whole nodes cannot be ruled out: the nodes are told."""
+    sizes = [1, 2, 3, 5, 7, 9, 11, 13, 17, 19]
+    problem = problem_of(
+        objective={"mode": "place_first", "fragmentation_usd_per_node": 1},
+        pools=[a_pool(accelerators_per_node=64, free_nodes={"64": 90})],
+        jobs=[a_job(f"j{size}", count=9, accelerators_per_replica=size) for size in sizes],
+    )
+    plan = decide(problem, Budget(cpu_s=1))
+    assert verify(problem, plan) == ()
+    answer = plan_to_json(problem, plan, 0.0)
+    least = -(-9 * sum(sizes) // 64)
+    if plan.whole_nodes["p0"] > least:
+        assert plan.charged_as_packed == ("p0",)
+        assert sum(entry["replicas"] for entry in answer["packing"]) == 9 * len(sizes)
+    else:
+        assert plan.charged_as_packed == () and "packing" not in answer
