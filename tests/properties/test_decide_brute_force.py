@@ -383,3 +383,71 @@ def test_objective_equals_brute_force(batch: int) -> None:
             )
             assert reached == tiers, f"seed {seed}"
         assert plan.objective_usd == pytest.approx(objective, rel=1e-6, abs=1e-4), f"seed {seed}"
+
+
+# Changes whose effect is known --------------------------------------------------------------------
+
+
+def rank(document: Document) -> tuple[tuple[float, ...], float]:
+    """(placed weight per priority from the highest, objective) of the decided plan."""
+    plan = decide(parse_problem(json.dumps(document)))
+    assert plan.status is PlanStatus.OPTIMAL
+    if document["objective"]["mode"] == "scalar":
+        return (), plan.objective_usd
+    weights = document["objective"].get("weight_per_accelerator", {})
+    levels = sorted(plan.placed, reverse=True)
+    return tuple(weights.get(str(x), 1) * plan.placed[x] for x in levels), plan.objective_usd
+
+
+def same(left: tuple[Any, float], right: tuple[Any, float], factor: float = 1.0) -> bool:
+    return left[0] == right[0] and left[1] * factor == pytest.approx(right[1], rel=1e-6, abs=1e-3)
+
+
+SEEDS = range(1000, 1040)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_order_and_names_do_not_matter(seed: int) -> None:
+    document = a_document(seed)
+    other = json.loads(json.dumps(document))
+    for name in ("jobs", "pools", "tenants", "clusters"):
+        other[name].reverse()
+    for index, job in enumerate(other["jobs"]):
+        job["id"] = f"renamed-{index}"
+    assert same(rank(document), rank(other))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_money_times_three_is_the_objective_times_three(seed: int) -> None:
+    document = a_document(seed)
+    other = json.loads(json.dumps(document))
+
+    def triple(node: Any, *, money: bool = False) -> Any:
+        if isinstance(node, dict):
+            return {k: triple(v, money=money or "usd" in k) for k, v in node.items()}
+        if isinstance(node, list):
+            return [triple(item, money=money) for item in node]
+        return node * 3 if money else node
+
+    assert same(rank(document), rank(triple(other)), 3.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_more_room_or_wider_limits_never_hurt(seed: int) -> None:
+    document = a_document(seed)
+    before = rank(document)
+    for pool in document["pools"]:
+        roomier = json.loads(json.dumps(document))
+        twin = next(p for p in roomier["pools"] if p["name"] == pool["name"])
+        roomier["pools"].append({**twin, "name": "more"})
+        cheaper = json.loads(json.dumps(document))
+        twin = next(p for p in cheaper["pools"] if p["name"] == pool["name"])
+        twin["price_usd_per_accelerator_hour"] /= 2
+        for better in (roomier, cheaper):
+            after = rank(better)
+            assert after >= before or same(before, after)
+    for job in document["jobs"]:
+        for name in ("max_rtt_ms", "deadline_h", "budget_usd", "regions"):
+            job.pop(name, None)
+    after = rank(document)
+    assert after >= before or same(before, after)
