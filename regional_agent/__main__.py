@@ -22,6 +22,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import typer
 
+from federation.system import SystemClock
 from regional_agent import site_view
 from regional_agent.act.journal import JournalInUse
 from regional_agent.act.schedulers.port import SchedulerUnavailable
@@ -166,7 +167,7 @@ def kill(
 @app.command()
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Check what an agent needs, one line each; exit 1 when something is wrong."""
-    checks = _do(site_view.doctor(_state(state_dir)))
+    checks = _do(site_view.doctor(_state(state_dir), SystemClock().now_ms()))
     if as_json:
         _print_json([check.__dict__ for check in checks])
     else:

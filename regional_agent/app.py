@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from federation.environment import Clock, Rng
+from federation.etcd.endpoints import Tls
 from federation.handshake.frames import Hello
 from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
@@ -30,16 +31,11 @@ from regional_agent.act.stage import Stager
 from regional_agent.dialling import Dialler
 from regional_agent.effects import Effects, Means, follow
 from regional_agent.enrol import Door, EnrolError, IdentityError, Verdict, renew, session_check
+from regional_agent.feedback.direct_reports import EtcdSink, ReportSink, etcd_sink
 from regional_agent.identity import Identity, load_identity
 from regional_agent.link import Parts, ReportBuffer
 from regional_agent.log_server import LogServer
-from regional_agent.reporting import (
-    EtcdSink,
-    Reporter,
-    ReportSink,
-    SessionSink,
-    etcd_sink,
-)
+from regional_agent.reporting import Reporter, SessionSink
 from regional_agent.sense.backends.nvml import nvml_cards
 from regional_agent.sense.host import found_pools, read_host
 from regional_agent.sense.latency import LatencyResponder
@@ -104,7 +100,7 @@ class Agent:
         reports = ReportBuffer(self.outbox.wake)
         self._etcd: EtcdSink | None = None
         if settings.report_sink == "etcd":
-            self._etcd = etcd_sink(settings, identity)
+            self._etcd = etcd_sink(identity.cluster, settings.etcd_endpoints, _tls(identity))
         sink: ReportSink = self._etcd or SessionSink(reports)
         self.reporter = Reporter(settings, self.worker, self.time, self._clock, sink)
         parts = Parts(
@@ -216,6 +212,8 @@ class Agent:
                 else:
                     _log.info("the certificate is renewed")
                     self.dialler.renewed(self._identity)
+                    if self._etcd is not None:
+                        await self._etcd.renewed(_tls(self._identity))
             await asyncio.sleep(RENEW_LOOK_S)
 
     async def _statuses(self) -> None:
@@ -371,6 +369,11 @@ def _process_settings(settings: AgentSettings, pools: tuple[Pool, ...]) -> Proce
     cpus_milli = 0 if simulated else sum(pool.nodes * pool.cpus_milli for pool in pools)
     env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
     return ProcessSettings(settings.state_dir, cpus_milli, env, settings.keeper_arguments)
+
+
+def _tls(identity: Identity) -> Tls:
+    own = identity.credential
+    return Tls(identity.ca_pem, own.certificate_pem, own.key_pem)
 
 
 def _job_env(identity: Identity) -> tuple[tuple[str, str], ...]:

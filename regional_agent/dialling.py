@@ -98,22 +98,26 @@ class Dialler:
 
     async def _serve(self, link: Link) -> Over:
         self._up(link)
-        serving = asyncio.create_task(link.serve())
+        serving, tried = asyncio.create_task(link.serve()), link.identity
         try:
             while True:
+                if self._identity is not tried:
+                    tried = self._identity
+                    second = Link(self._parts, link.address, tried)
+                    # One that does not come about is no loss: the first stands until its
+                    # certificate ends, and the next is dialled with the new one.
+                    if await second.open() is None:
+                        # The broker has ended the first by itself; its last word says nothing.
+                        serving.cancel()
+                        await asyncio.gather(serving, return_exceptions=True)
+                        serving = asyncio.create_task(second.serve())
+                        self._up(second)
                 self._renewed.clear()
                 renewal = asyncio.create_task(self._renewed.wait())
                 await asyncio.wait({serving, renewal}, return_when=asyncio.FIRST_COMPLETED)
                 renewal.cancel()
                 if serving.done():
                     return serving.result()
-                second = Link(self._parts, link.address, self._identity)
-                if await second.open() is None:
-                    # The broker ends the older stream itself; its last word is of no interest.
-                    serving.cancel()
-                    await asyncio.gather(serving, return_exceptions=True)
-                    link, serving = second, asyncio.create_task(second.serve())
-                    self._up(link)
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)

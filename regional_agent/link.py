@@ -95,7 +95,7 @@ class Link:
     def __init__(self, parts: Parts, address: str, identity: Identity) -> None:
         self._parts = parts
         self.address = address
-        self._identity = identity
+        self.identity = identity
         self._handshake = AgentHandshake()
         self._channel: grpc.aio.Channel | None = None
         self._call: Call = None
@@ -184,7 +184,7 @@ class Link:
         ]
         if proxy:
             options.append(("grpc.http_proxy", proxy))
-        identity = self._identity
+        identity = self.identity
         self._channel = channel = grpc.aio.secure_channel(
             self.address, channel_credentials(identity.ca_pem, identity.credential), options
         )
@@ -332,7 +332,7 @@ class Link:
         while True:
             try:
                 call: Call = self._channel_of().stream_stream(LOGS_METHOD)()
-                await self._parts.logs.serve(self._identity.cluster, _Stream(call))
+                await self._parts.logs.serve(self.identity.cluster, _Stream(call))
             except (grpc.aio.AioRpcError, ConnectionError) as problem:
                 _log.debug("the log stream broke: %s", problem)
             await asyncio.sleep(wait_s)

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from dataclasses import dataclass
-from typing import Protocol
 
 from federation.environment import Clock
-from federation.etcd.client import EtcdClient
-from federation.etcd.endpoints import Tls, parse_endpoint
-from federation.kv import Put, StoreError, Txn
-from federation.wire import records
 from federation.wire import session as pb
-from regional_agent.identity import Identity
+from regional_agent.feedback.direct_reports import ReportSink
 from regional_agent.link import ReportBuffer
 from regional_agent.sense.latency import latency_report
 from regional_agent.sense.prices import price_report
@@ -30,15 +24,6 @@ from regional_agent.worker import BrokerTime, Worker
 CAPACITY_APART_S = 1.0
 CAPACITY_EVERY_S = 15.0
 PRICES_EVERY_S = 3_600.0
-SCHEMA = 1
-_log = logging.getLogger(__name__)
-
-
-class ReportSink(Protocol):
-    """Where reports go."""
-
-    async def put(self, report: pb.Report) -> None:
-        """Take a report; one that cannot be delivered now may be lost, the next one comes."""
 
 
 class SessionSink:
@@ -50,42 +35,6 @@ class SessionSink:
     async def put(self, report: pb.Report) -> None:
         """See the port."""
         self._buffer.put(report)
-
-
-class EtcdSink:
-    """Straight into etcd, for sites of the same operator: the agent's certificate is its user,
-    whose role is to write its own reports."""
-
-    def __init__(self, cluster: str, client: EtcdClient) -> None:
-        self._cluster = cluster
-        self._client = client
-        self._failing = False
-
-    async def put(self, report: pb.Report) -> None:
-        """See the port: one plain put; `received_ms` 0 says that no broker saw it."""
-        kind = report.WhichOneof("what") or ""
-        body = getattr(report, kind)
-        kept = records.ReportEnvelope(schema=SCHEMA, generation=body.generation, **{kind: body})
-        put = Put(f"/tradewind/v1/reports/{self._cluster}/{kind}", kept.SerializeToString())
-        try:
-            await self._client.txn(Txn(then=(put,)))
-        except StoreError as problem:
-            if not self._failing:
-                _log.warning("reports do not reach etcd: %s", problem)
-            self._failing = True
-        else:
-            self._failing = False
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
-
-def etcd_sink(settings: AgentSettings, identity: Identity) -> EtcdSink:
-    """The sink of these settings. Raises ValueError for endpoints that make no sense."""
-    tls = Tls(identity.ca_pem, identity.credential.certificate_pem, identity.credential.key_pem)
-    endpoints = [parse_endpoint(text) for text in settings.etcd_endpoints]
-    return EtcdSink(identity.cluster, EtcdClient(endpoints, tls))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from federation.private_files import PrivateFileError, refuse_shared
-from federation.system import SystemClock
 from federation.units import format_utc
 from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
@@ -253,11 +252,11 @@ class Check:
     text: str
 
 
-async def doctor(state: Path) -> list[Check]:
+async def doctor(state: Path, now_ms: int) -> list[Check]:
     """Everything an agent needs, looked at one by one."""
     checks = [Check("version", ok=True, text=version()), _private(state), _settings(state)]
     checks.append(_disk(state))
-    checks.extend(await _identity(state))
+    checks.extend(await _identity(state, now_ms))
     keeper = await _keeper(state)
     text = f"pid {keeper.pid}" if keeper.answers else "not running; started with the agent"
     checks.append(Check("keeper", ok=True, text=text))
@@ -302,12 +301,12 @@ def _disk(state: Path) -> Check:
     return Check("disk", ok=free > DISK_LOW_BYTES, text=f"{free / 2**30:.1f} GiB free")
 
 
-async def _identity(state: Path) -> list[Check]:
+async def _identity(state: Path, now_ms: int) -> list[Check]:
     try:
         identity = load_identity(state)
     except IdentityError as problem:
         return [Check("identity", ok=False, text=str(problem))]
-    left_ms = identity.facts.not_after_ms - SystemClock().now_ms()
+    left_ms = identity.facts.not_after_ms - now_ms
     expiry = format_utc(identity.facts.not_after_ms)
     checks = [
         Check("identity", ok=True, text=f"{identity.cluster} in {identity.region}"),

@@ -21,7 +21,7 @@ from broker.act.backends.grpc import GrpcGateway, Listening
 from broker.act.session_facts import ReportReaders
 from broker.lifecycle import events as ev
 from broker.sense.reports import capacity_from, prices_from, round_trips_from
-from federation.certificates import Credential, make_csr, new_key
+from federation.certificates import Credential, bundle, make_csr
 from federation.handshake.frames import TicketKey
 from federation.handshake.values import KnownCluster, Offer
 from federation.issuing import issue_agent, issue_server, make_ca
@@ -203,12 +203,12 @@ class Broker:
         self._seq += 1
         return self._seq
 
-    def ticket(self, uid: str, spec: bytes, cluster: str, **changes) -> bytes:
+    def ticket(self, attempt: str, spec: bytes, at: str, **changes) -> bytes:
         fields = {
-            "uid": uid,
-            "job": uid.rpartition("-")[0],
+            "uid": attempt,
+            "job": attempt.rpartition("-")[0],
             "epoch": self.facts.epoch_now,
-            "cluster": cluster,
+            "cluster": at,
             "tenant": "lab",
             "subject": "user:ann",
             "spec_sha256": spec_digest(spec),
@@ -217,8 +217,8 @@ class Broker:
         signer = changes.pop("signer", self.signer)
         return sign_ticket(Ticket(**(fields | changes)), signer)
 
-    def dispatch(self, uid: str, spec: dict, cluster: str = "eu", **changes) -> gw.Dispatch:
-        raw = canonical_bytes(parse_job_spec(spec))
+    def dispatch(self, uid: str, job: dict, cluster: str = "eu", **changes) -> gw.Dispatch:
+        raw = canonical_bytes(parse_job_spec(job))
         fields = {
             "dispatch_seq": self.next_seq(),
             "uid": uid,
@@ -242,8 +242,8 @@ class Broker:
         assert self.gateway is not None
         await self.gateway.send(cluster, commands)
 
-    async def run(self, uid: str, spec: dict, **changes) -> gw.Dispatch:
-        command = self.dispatch(uid, spec, **changes)
+    async def run(self, uid: str, job: dict, **changes) -> gw.Dispatch:
+        command = self.dispatch(uid, job, **changes)
         await self.send(command)
         return command
 
@@ -258,12 +258,10 @@ class Broker:
         pem = issue_agent(
             by, make_csr(key, "agent"), federation="fed", cluster=cluster, now_ms=now_ms, **more
         )
-        issued = Issued(
-            pem, by.certificate_pem, cluster, "eu-west", (self.address,), self.facts.api_url
-        )
+        # With a foreign CA it trusts the true federation, which does not trust it.
+        trusted = bundle(self.ca.certificate_pem, by.certificate_pem)
+        issued = Issued(pem, trusted, cluster, "eu-west", (self.address,), self.facts.api_url)
         install(state, key, issued)
-        if ca is not None:  # trusts the true federation, which does not trust it
-            (state / "identity" / "ca.crt").write_bytes(self.ca.certificate_pem)
         self.facts.clusters.setdefault(cluster, KnownCluster("joined"))
 
     async def _serve_api(self, server: Credential) -> None:
@@ -340,6 +338,16 @@ class Running:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    async def link(self, holds) -> str:
+        """Wait until the state of the link is so; returns its reason."""
+        async with asyncio.timeout(WAIT_S):
+            while not holds(self.agent.dialler.state):
+                await asyncio.sleep(0.02)
+        return self.agent.dialler.state.reason
+
+    async def refused(self, code: str) -> str:
+        return await self.link(lambda link: link.code == code)
 
 
 @contextlib.asynccontextmanager
