@@ -1,12 +1,9 @@
 """The lifecycle as a Mermaid diagram, drawn from the table itself. Pure.
 
-    python -m broker.lifecycle.diagram docs/architecture.md     rewrite the page's diagram
+`python docs/draw_lifecycle.py` puts it into the architecture page.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from broker.lifecycle import events as ev
 from broker.lifecycle import handlers as h
@@ -36,7 +33,8 @@ def attempt_diagram() -> str:
             moves.setdefault((phase, target), []).append(event.__name__)
     order = {event.__name__: number for number, event in enumerate(ev.SITE_EVENTS)}
     lines = ["stateDiagram-v2", "    [*] --> placed: AttemptPlaced"]
-    for (source, target), names in sorted(moves.items(), key=lambda m: (m[0][0].rank, m[0][1].rank)):
+    for source, target in sorted(moves, key=lambda move: (move[0].rank, move[1].rank)):
+        names = moves[source, target]
         label = ", ".join(sorted(names, key=order.__getitem__))
         lines.append(f"    {source.value} --> {target.value}: {label}")
     return "\n".join([*lines, "    ended --> [*]"])
@@ -49,15 +47,3 @@ def with_diagram(page: str) -> str:
     if not begin or not end:
         raise ValueError(f"the page has no {BEGIN} ... {END}")
     return f"{before}{BEGIN}\n```mermaid\n{attempt_diagram()}\n```\n{END}{after}"
-
-
-def main(argv: list[str]) -> int:
-    """Rewrite the diagram in the pages named."""
-    for name in argv:
-        path = Path(name)
-        path.write_text(with_diagram(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

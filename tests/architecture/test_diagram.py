@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 
 def test_the_page_shows_the_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert with_diagram(text) == text, "run: python -m broker.lifecycle.diagram docs/architecture.md"
+    assert with_diagram(text) == text, "run: python docs/draw_lifecycle.py"
 
 
 def test_an_attempt_never_goes_back() -> None:
