@@ -150,6 +150,13 @@ class TicketRenewed:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteForgot:
+    """The site came back with another disk: what it confirmed of this attempt counts no more."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitExplained:
     """The planner left it waiting, for this reason."""
 
@@ -166,6 +173,7 @@ JobEvent = (
     | StopDecided
     | SliceDecided
     | TicketRenewed
+    | SiteForgot
     | WaitExplained
 )
 SiteEvent = (
@@ -182,6 +190,7 @@ JOB_EVENTS: tuple[type, ...] = (
     StopDecided,
     SliceDecided,
     TicketRenewed,
+    SiteForgot,
     WaitExplained,
 )
 SITE_EVENTS: tuple[type, ...] = (

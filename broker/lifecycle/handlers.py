@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from broker.lifecycle import events as ev
 from broker.lifecycle.outcomes import (
@@ -30,6 +30,12 @@ from broker.model.jobs import (
 
 JobHandler = Callable[[Job, Any, Terms, int], Job]
 AttemptHandler = Callable[[Job, Attempt, Any, Terms, int], Job]
+Item = TypeVar("Item")
+
+LISTED_BYTES_MAX = 128 * 1024
+"""Room for each list a site sends with an attempt: the record must fit one request of etcd."""
+OUTPUT_BYTES = 90
+"""An output beside its path: digest, size, mode, framing."""
 
 
 class Rejected(ValueError):
@@ -56,8 +62,8 @@ def accepted(job: Job, attempt: Attempt, event: ev.Accepted, terms: Terms, now_m
             attempt,
             phase=_forward(attempt, AttemptPhase.RESERVED),
             reserved_ms=attempt.reserved_ms or event.at_ms,
-            confirmed_seq=max(attempt.confirmed_seq, event.dispatch_seq),
-            nodes=event.nodes or attempt.nodes,
+            confirmed_seq=_confirmed(attempt, event.dispatch_seq),
+            nodes=_fitting(event.nodes, len) or attempt.nodes,
         ),
     )
 
@@ -71,6 +77,7 @@ def prepared(job: Job, attempt: Attempt, event: ev.Prepared, terms: Terms, now_m
             phase=_forward(attempt, AttemptPhase.STARTING),
             prepared_ms=attempt.prepared_ms or event.at_ms,
             prepare_ms=event.prepare_ms,
+            confirmed_seq=max(attempt.confirmed_seq, attempt.first_seq),
         ),
     )
 
@@ -98,33 +105,39 @@ def tasks_changed(
 ) -> Job:
     """Tasks of a slice started or ended; only tasks of this slice count."""
     mine, states = attempt.tasks, job.task_states
+    over = states.ended
+    succeeded = event.succeeded.intersection(mine).difference(over)
+    over = over.union(succeeded)
     states = replace(
         states,
-        succeeded=states.succeeded.union(
-            event.succeeded.intersection(mine).difference(states.ended)
-        ),
+        succeeded=states.succeeded.union(succeeded),
         failed=merge_failed(
             states.failed,
             tuple(
-                replace(g, tasks=g.tasks.intersection(mine).difference(states.ended))
+                replace(g, tasks=g.tasks.intersection(mine).difference(over))
                 for g in event.failed
             ),
         ),
     )
-    attempt = replace(attempt, started_tasks=attempt.started_tasks.union(event.started))
-    return _with(replace(job, task_states=states), attempt)
+    started = attempt.started_tasks.union(event.started.intersection(mine))
+    return _with(replace(job, task_states=states), replace(attempt, started_tasks=started))
 
 
 def slice_set(job: Job, attempt: Attempt, event: ev.SliceSet, terms: Terms, now_ms: int) -> Job:
-    """The site works on the new set of tasks."""
-    return _with(
-        job,
-        replace(
-            attempt,
-            confirmed_seq=max(attempt.confirmed_seq, event.dispatch_seq),
-            tasks=event.tasks if event.dispatch_seq >= attempt.dispatch_seq else attempt.tasks,
-        ),
-    )
+    """The site works on the new set of tasks, or on a part of it: the rest goes back.
+
+    It never gets more than was given, and what it has started stays with it.
+    """
+    tasks = attempt.tasks
+    if event.dispatch_seq >= attempt.dispatch_seq:
+        tasks = tasks.intersection(event.tasks.union(attempt.started_tasks))
+    confirmed_seq = _confirmed(attempt, event.dispatch_seq)
+    return _with(job, replace(attempt, confirmed_seq=confirmed_seq, tasks=tasks))
+
+
+def _confirmed(attempt: Attempt, dispatch_seq: int) -> int:
+    """The last command answered; a site cannot answer one that was never given."""
+    return max(attempt.confirmed_seq, min(dispatch_seq, attempt.dispatch_seq))
 
 
 def refused(job: Job, attempt: Attempt, event: ev.Refused, terms: Terms, now_ms: int) -> Job:
@@ -139,8 +152,24 @@ def ended(job: Job, attempt: Attempt, event: ev.Ended, terms: Terms, now_ms: int
     stopped = outcome.kind is OutcomeKind.CANCELLED
     if stopped and attempt.stop_why is not None:
         outcome = replace(outcome, kind=attempt.stop_why)
-    attempt = replace(attempt, outputs=event.outputs, log_bytes=event.log_bytes)
+    outputs = _fitting(event.outputs, lambda output: len(output.path) + OUTPUT_BYTES)
+    unlisted = len(event.outputs) - len(outputs)
+    if unlisted:
+        note = f"{unlisted} more results are not listed"
+        outcome = replace(outcome, text=f"{outcome.text[:400]}; {note}".lstrip("; "))
+    logs = _fitting(event.log_bytes, lambda log: len(log[0]) + 16)
+    attempt = replace(attempt, outputs=outputs, log_bytes=logs)
     return _over(job, attempt, outcome, event.at_ms, terms, now_ms)
+
+
+def _fitting(items: tuple[Item, ...], size_of: Callable[[Item], int]) -> tuple[Item, ...]:
+    """As many of a site's items, from the first on, as a record in etcd has room for."""
+    left_bytes = LISTED_BYTES_MAX
+    for index, item in enumerate(items):
+        left_bytes -= size_of(item)
+        if left_bytes < 0:
+            return items[:index]
+    return items
 
 
 def found_missing(
@@ -242,6 +271,12 @@ def renew_ticket(job: Job, event: ev.TicketRenewed, terms: Terms, now_ms: int) -
     """The same attempt under the epoch of a new leader."""
     attempt = _live(job, event.uid)
     return _with(job, replace(attempt, ticket=event.ticket, epoch=event.epoch))
+
+
+def site_forgot(job: Job, event: ev.SiteForgot, terms: Terms, now_ms: int) -> Job:
+    """Ask the site anew, durably: until it answers, the attempt is to be found, not launched."""
+    attempt = _live(job, event.uid)
+    return _with(job, replace(attempt, confirmed_seq=0))
 
 
 def explain_wait(job: Job, event: ev.WaitExplained, terms: Terms, now_ms: int) -> Job:

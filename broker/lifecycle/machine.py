@@ -72,10 +72,12 @@ def _site_event(job: Job, event: ev.AttemptEvent, terms: Terms, now_ms: int) -> 
     if isinstance(row, Ignore):
         return row
     noted = replace(attempt, event_seq=event.event_seq or attempt.event_seq)
+    # A site's clock is its own: nothing happens before its attempt was placed, or after now.
+    at_ms = max(min(event.at_ms, now_ms), attempt.placed_ms)
     return row(
         replace(job, attempts=tuple(noted if a.uid == noted.uid else a for a in job.attempts)),
         noted,
-        event,
+        replace(event, at_ms=at_ms),
         terms,
         now_ms,
     )

@@ -58,17 +58,42 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
     if outcome.kind is OutcomeKind.REFUSED:
         return _after_refusal(job, attempt, outcome, now_ms)
     if outcome.kind is OutcomeKind.WITHDRAWN:
+        if _tried_enough(job):
+            return give_up(job, replace(outcome, kind=OutcomeKind.REFUSED), now_ms)
         return requeue(_avoid(job, attempt, outcome, now_ms), "withdrawn", outcome.text)
     if outcome.kind is OutcomeKind.PREEMPTED:
+        if not attempt.started_ms:  # where it was not even let start it would be so again
+            job = _avoid(job, attempt, outcome, now_ms)
         return requeue(job, "preempted", outcome.text)
     if retry_allowed(job, outcome.kind, terms):
-        tried = job.retries_used + 1
-        wait_s = min(BACKOFF_FIRST_S * 2 ** (tried - 1), BACKOFF_MAX_S)
-        again = replace(job, retries_used=tried, not_before_ms=now_ms + wait_s * 1000)
-        return requeue(
-            again, "retrying", f"{attempt.uid} ended {outcome.kind}: retry {tried} in {wait_s} s"
-        )
+        again, wait_s = _retried(job, now_ms)
+        tried = f"retry {again.retries_used} in {wait_s} s"
+        return requeue(again, "retrying", f"{attempt.uid} ended {outcome.kind}: {tried}")
     return end(job, outcome, now_ms)
+
+
+def _retried(job: Job, now_ms: int) -> tuple[Job, int]:
+    """The job with one retry more used, and the seconds it waits before that."""
+    wait_s = min(BACKOFF_FIRST_S * 2 ** min(job.retries_used, 9), BACKOFF_MAX_S)
+    not_before_ms = now_ms + wait_s * 1000
+    return replace(job, retries_used=job.retries_used + 1, not_before_ms=not_before_ms), wait_s
+
+
+def _tried_enough(job: Job) -> bool:
+    return job.attempts_made >= ATTEMPTS_WITHOUT_START_MAX and not job.started_ms
+
+
+def give_up(job: Job, outcome: Outcome, now_ms: int) -> Job:
+    """Nothing more is tried. What other slices of an array have runs on; the rest has failed."""
+    if _tried_enough(job):
+        text = f"{job.attempts_made} attempts were refused or withdrawn; last: {outcome.text}"
+        outcome = replace(outcome, text=text)
+    if not job.live_attempts:
+        return end(job, outcome, now_ms)
+    gone = FailedTasks(job.unassigned_tasks, outcome.exit_code or -1, outcome.signal)
+    failed = merge_failed(job.task_states.failed, (gone,))
+    states = replace(job.task_states, failed=failed)
+    return requeue(replace(job, task_states=states), outcome.code or "refused", outcome.text)
 
 
 def retry_allowed(job: Job, kind: OutcomeKind, terms: Terms) -> bool:
@@ -81,11 +106,8 @@ def _after_refusal(job: Job, attempt: Attempt, outcome: Outcome, now_ms: int) ->
     known = outcome.code in RefusalCode.__members__.values()
     code = RefusalCode(outcome.code) if known else None
     disposition = code.disposition if code else Disposition.ELSEWHERE
-    if disposition is Disposition.PERMANENT:
-        return end(job, outcome, now_ms)
-    if job.attempts_made >= ATTEMPTS_WITHOUT_START_MAX and not job.started_ms:
-        text = f"{job.attempts_made} attempts were refused or withdrawn; last: {outcome.text}"
-        return end(job, replace(outcome, text=text), now_ms)
+    if disposition is Disposition.PERMANENT or _tried_enough(job):
+        return give_up(job, outcome, now_ms)
     if disposition is Disposition.RETRY:
         wait_s = min(BACKOFF_FIRST_S * 2 ** min(job.attempts_made - 1, 9), BACKOFF_MAX_S)
         job = replace(job, not_before_ms=now_ms + wait_s * 1000)
@@ -150,19 +172,29 @@ def _after_slice(
         states = replace(states, cancelled=states.cancelled.union(left))
     elif outcome.kind in _RETURNS or outcome.kind is OutcomeKind.REFUSED:
         pass  # unfinished tasks go back to the queue
-    elif retry_allowed(job, outcome.kind, terms):
-        job = replace(job, retries_used=job.retries_used + 1)
+    elif left and retry_allowed(job, outcome.kind, terms):
+        job, _ = _retried(job, now_ms)
     elif cut_short:
         gone = FailedTasks(cut_short, outcome.exit_code or -1, outcome.signal)
         states = replace(states, failed=merge_failed(states.failed, (gone,)))
     job = replace(job, task_states=states)
-    if not job.cancel and outcome.kind is OutcomeKind.REFUSED:
-        job = _after_refusal(job, attempt, outcome, now_ms)
-        if job.phase is JobPhase.ENDED:
-            return job
-    elif not job.cancel and outcome.kind is OutcomeKind.WITHDRAWN:
-        job = _avoid(job, attempt, outcome, now_ms)
-    return settle_array(job, terms, now_ms)
+    if not job.cancel:
+        job = _elsewhere(job, attempt, outcome, now_ms)
+    return job if job.phase is JobPhase.ENDED else settle_array(job, terms, now_ms)
+
+
+def _elsewhere(job: Job, attempt: Attempt, outcome: Outcome, now_ms: int) -> Job:
+    """An array after a slice that got nowhere: not at once, and not there again."""
+    if outcome.kind is OutcomeKind.REFUSED:
+        return _after_refusal(job, attempt, outcome, now_ms)
+    left = attempt.tasks.difference(job.task_states.ended)
+    idle = bool(left) and not attempt.started_tasks
+    if outcome.kind is not OutcomeKind.WITHDRAWN and not idle:
+        return job
+    if _tried_enough(job):
+        return give_up(job, replace(outcome, kind=OutcomeKind.REFUSED), now_ms)
+    code = outcome.code or RefusalCode.SUBMIT_FAILED.value
+    return _avoid(job, attempt, replace(outcome, code=code), now_ms)
 
 
 def settle_array(job: Job, terms: Terms, now_ms: int) -> Job:
@@ -177,15 +209,9 @@ def settle_array(job: Job, terms: Terms, now_ms: int) -> Job:
         return derive_phase(job)
     states = job.task_states
     if states.failed and not job.cancel and retry_allowed(job, OutcomeKind.FAILED, terms):
-        round_ = job.retries_used + 1
-        wait_ms = min(BACKOFF_FIRST_S * 2 ** (round_ - 1), BACKOFF_MAX_S) * 1000
-        job = replace(
-            job,
-            retries_used=round_,
-            not_before_ms=now_ms + wait_ms,
-            task_states=replace(states, failed=()),
-        )
-        return requeue(job, "retrying", f"{states.failed_runs.count} failed tasks, round {round_}")
+        job, _ = _retried(replace(job, task_states=replace(states, failed=())), now_ms)
+        text = f"{states.failed_runs.count} failed tasks, round {job.retries_used}"
+        return requeue(job, "retrying", text)
     return end(job, array_outcome(states), now_ms)
 
 

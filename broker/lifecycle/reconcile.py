@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.model.jobs import Attempt, Desired
+from broker.model.jobs import Attempt, AttemptPhase, Desired
 
 
 class Needed(StrEnum):
@@ -40,7 +40,8 @@ def needed(attempt: Attempt, *, disk_replaced: bool = False) -> Needed:
     if attempt.desired is Desired.STOP:
         return Needed.STOP
     if attempt.confirmed_seq < attempt.first_seq:
-        return Needed.DISPATCH
+        confirmed_once = attempt.phase is not AttemptPhase.PLACED
+        return Needed.ADOPT if confirmed_once else Needed.DISPATCH
     if disk_replaced:
         return Needed.ADOPT
     if attempt.confirmed_seq < attempt.dispatch_seq:

@@ -75,6 +75,7 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
         rows[phase, ev.StopDecided] = h.stop
         rows[phase, ev.SliceDecided] = h.grow_slice
         rows[phase, ev.TicketRenewed] = h.renew_ticket
+        rows[phase, ev.SiteForgot] = h.site_forgot
         rows[phase, ev.AttemptPlaced] = h.placed
         rows[phase, ev.WaitExplained] = h.explain_wait
     rows[J.HELD, ev.AttemptPlaced] = Reject("the job is held")
@@ -85,6 +86,7 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
     rows[J.ENDED, ev.StopDecided] = _ENDED
     rows[J.ENDED, ev.SliceDecided] = _ENDED
     rows[J.ENDED, ev.TicketRenewed] = _ENDED
+    rows[J.ENDED, ev.SiteForgot] = _QUIET
     rows[J.ENDED, ev.AttemptPlaced] = _ENDED
     rows[J.ENDED, ev.WaitExplained] = _QUIET
     return rows
