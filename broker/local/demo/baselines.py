@@ -9,6 +9,7 @@ dead region, so they are shown from their better side.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -29,7 +30,8 @@ class ReplayPool:
 
 @dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """`copies` alike gangs of `replicas` with `per_replica` accelerators, each running `run_s`."""
+    """`copies` alike gangs of `replicas` with `per_replica` accelerators, each running `run_s`,
+    `at_once` of them at most."""
 
     name: str
     arrived_s: float
@@ -39,10 +41,14 @@ class ReplayJob:
     per_replica: int = 1
     replicas: int = 1
     copies: int = 1
+    at_once: int | None = None
     priority: int = 100
     regions: tuple[str, ...] = ()
     spot: bool = False
 
+
+Taken = tuple[tuple[int, int], ...]
+"""Nodes of a pool with the accelerators taken of each."""
 
 Rule = Callable[[ReplayJob, Sequence[ReplayPool]], list[ReplayPool]]
 """The pools a job may go to under a rule, the preferred first."""
@@ -50,11 +56,12 @@ Rule = Callable[[ReplayJob, Sequence[ReplayPool]], list[ReplayPool]]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """`mean_wait_s` is over the copies that ran, `end_s` when the last ended."""
+    """Waits are from a job's arrival to the start of its first copy, over the jobs that ran;
+    `end_s` is when the last copy ended."""
 
     paid_usd: float
+    jobs_ran: int
     copies_ran: int
-    copies_never: int
     mean_wait_s: float
     longest_wait_s: float
     end_s: float
@@ -85,14 +92,17 @@ def allowed(job: ReplayJob, pool: ReplayPool) -> bool:
 @dataclass
 class _State:
     free: dict[str, list[int]]
-    ends: list[tuple[float, int, str, tuple[tuple[int, int], ...]]] = field(default_factory=list)
-    waits_s: list[float] = field(default_factory=list)
+    ends: list[tuple[float, int, str, str, Taken]] = field(default_factory=list)
+    waits_s: dict[str, float] = field(default_factory=dict)
+    running: Counter[str] = field(default_factory=Counter)
     paid_usd: float = 0.0
     end_s: float = 0.0
     serial: int = 0
 
     def start(self, job: ReplayJob, pool: ReplayPool, now_s: float) -> bool:
-        """Start one copy there if there is room."""
+        """Start one copy there if there is room and the job may have one more."""
+        if job.at_once is not None and self.running[job.name] >= job.at_once:
+            return False
         taken = _fit(self.free[pool.name], job)
         if taken is None:
             return False
@@ -100,14 +110,23 @@ class _State:
             self.free[pool.name][node] -= count
         end_s = now_s + job.run_s
         self.serial += 1
-        heapq.heappush(self.ends, (end_s, self.serial, pool.name, taken))
-        self.waits_s.append(now_s - job.arrived_s)
+        heapq.heappush(self.ends, (end_s, self.serial, job.name, pool.name, taken))
+        self.running[job.name] += 1
+        self.waits_s.setdefault(job.name, now_s - job.arrived_s)
         self.paid_usd += job.per_replica * job.replicas * pool.usd_per_hour * job.run_s / 3600
         self.end_s = max(self.end_s, end_s)
         return True
 
+    def end_until(self, now_s: float) -> None:
+        """Give back what copies that have ended held."""
+        while self.ends and self.ends[0][0] <= now_s:
+            _, _, job, pool, taken = heapq.heappop(self.ends)
+            self.running[job] -= 1
+            for node, count in taken:
+                self.free[pool][node] += count
 
-def _fit(free: list[int], job: ReplayJob) -> tuple[tuple[int, int], ...] | None:
+
+def _fit(free: list[int], job: ReplayJob) -> Taken | None:
     """Nodes for every replica, the fullest that do first; None without room."""
     left, taken = list(free), []
     for _ in range(job.replicas):
@@ -132,18 +151,15 @@ def replay(jobs: Sequence[ReplayJob], pools: Sequence[ReplayPool], rule: Rule) -
         while coming and coming[0].arrived_s <= now_s:
             job = coming.pop(0)
             waiting.append((job, job.copies))
-        while state.ends and state.ends[0][0] <= now_s:
-            _, _, pool, taken = heapq.heappop(state.ends)
-            for node, count in taken:
-                state.free[pool][node] += count
+        state.end_until(now_s)
         waiting.sort(key=lambda entry: (-entry[0].priority, entry[0].arrived_s))
         waiting = _start_all(waiting, choices, state, now_s)
     return Replayed(
         paid_usd=state.paid_usd,
-        copies_ran=len(state.waits_s),
-        copies_never=sum(job.copies for job in never),
-        mean_wait_s=fmean(state.waits_s) if state.waits_s else 0.0,
-        longest_wait_s=max(state.waits_s, default=0.0),
+        jobs_ran=len(state.waits_s),
+        copies_ran=state.serial,
+        mean_wait_s=fmean(state.waits_s.values()) if state.waits_s else 0.0,
+        longest_wait_s=max(state.waits_s.values(), default=0.0),
         end_s=state.end_s,
         never=tuple(job.name for job in never),
     )

@@ -73,22 +73,36 @@ def _place(cluster: Document, pool: Document) -> tuple[str, str]:
     return str(cluster.get("name")), str(pool.get("pool"))
 
 
-def delays(jobs: Sequence[Document]) -> list[dict[str, Any]]:
-    """Per cluster, how long the steps from the decision to the start took, measured."""
-    by_cluster: dict[str, list[Document]] = {}
+def delays(jobs: Sequence[Document], clusters: Sequence[Document]) -> list[dict[str, Any]]:
+    """Per cluster, how long its handshakes and the steps from decision to start took, measured.
+
+    `new_session_ms`: TCP, TLS, HTTP/2 and our own greeting; `kept_session_ms`: a message and its
+    answer once a session stands.
+    """
+    by_cluster: dict[str, list[Document]] = {str(c["name"]): [] for c in clusters}
     for attempt in attempts_of(jobs):
         by_cluster.setdefault(str(attempt["cluster"]), []).append(attempt)
-    return [_delays_of(name, found) for name, found in sorted(by_cluster.items())]
+    handshakes = {
+        str(cluster["name"]): {
+            "new_session_ms": cluster.get("cold_handshake_ms"),
+            "kept_session_ms": cluster.get("handshake_ms"),
+        }
+        for cluster in clusters
+    }
+    return [
+        {"cluster": name, **handshakes.get(name, {}), **_delays_of(found)}
+        for name, found in sorted(by_cluster.items())
+    ]
 
 
-def _delays_of(cluster: str, attempts: Sequence[Document]) -> dict[str, Any]:
+def _delays_of(attempts: Sequence[Document]) -> dict[str, Any]:
     starts = [
         (started - placed) * 1000
         for a in attempts
         if (started := at_s(a.get("started_at"))) and (placed := at_s(a.get("placed_at")))
     ]
-    answer: dict[str, Any] = {"cluster": cluster, "attempts": len(attempts)}
-    for name in ("handshake_ms", "prepare_ms", "launch_ms"):
+    answer: dict[str, Any] = {"attempts": len(attempts)}
+    for name in ("prepare_ms", "launch_ms"):
         middle = _p50([float(a.get(name) or 0) for a in attempts])
         answer[f"{name.removesuffix('_ms')}_p50_ms"] = middle
     answer["decision_to_start_p50_ms"] = _p50(starts)
@@ -115,10 +129,11 @@ def comparison(
     """
     pools = replay_pools(clusters)
     ran = replay_jobs(planned, jobs)
+    cheapest, home = replay(ran, pools, cheapest_first), replay(ran, pools, home_only)
     return {
         "tradewind": _ours(jobs, len({j.name for j in ran})),
-        "cheapest_price_first": _shown(replay(ran, pools, cheapest_first)),
-        "home_region_only": _shown(replay(ran, pools, home_only)),
+        "cheapest_price_first": _shown(cheapest, jobs),
+        "home_region_only": _shown(home, jobs),
         "note": (
             "the two rules are replayed with the measured runtimes, without any overhead and "
             "without the region that died"
@@ -126,9 +141,14 @@ def comparison(
     }
 
 
-def _shown(result: Replayed) -> dict[str, Any]:
+def _shown(result: Replayed, jobs: Sequence[Document]) -> dict[str, Any]:
     rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(result).items()}
-    return {**rounded, "never": list(result.never)}
+    ours_usd = sum(paid_usd(job) for job in jobs if job.get("name") not in result.never)
+    return {
+        **rounded,
+        "never": list(result.never),
+        "tradewind_paid_for_these_usd": round(ours_usd, 6),
+    }
 
 
 def _ours(jobs: Sequence[Document], ran: int) -> dict[str, Any]:
@@ -200,10 +220,16 @@ def _replay_job(job: Document, spec: Mapping[str, Any], first_s: float) -> Repla
         per_replica=per_replica,
         replicas=replicas,
         copies=copies,
+        at_once=_at_once(spec),
         priority=int(job.get("priority") or 0),
         regions=tuple(placement.get("regions", ())),
         spot=bool(placement.get("spot")),
     )
+
+
+def _at_once(spec: Mapping[str, Any]) -> int | None:
+    _, percent, limit = str(spec.get("array", "")).partition("%")
+    return int(limit) if percent else None
 
 
 def _models(asked: str | Sequence[str]) -> tuple[tuple[str, ...], int]:

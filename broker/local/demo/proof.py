@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -22,14 +22,16 @@ class Proof:
         return not self.twice and not self.missing
 
 
-def prove(lines: str, expected: Mapping[str, int], names: Mapping[str, str]) -> Proof:
+def prove(
+    lines: Iterable[str], expected: Mapping[str, int], names: Mapping[str, str]
+) -> Proof:
     """`lines`: one `attempt task rank` per start. `expected`: starts by job id; `names` of them.
 
     A line is of the job its attempt's uid begins with. The same task and rank of one job twice is
     a second run, whichever attempt it was.
     """
     seen: dict[str, Counter[tuple[str, str]]] = {job: Counter() for job in expected}
-    for line in lines.splitlines():
+    for line in lines:
         attempt, _, rest = line.partition(" ")
         task, _, rank = rest.partition(" ")
         job = attempt.rpartition("-")[0]

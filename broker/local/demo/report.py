@@ -25,16 +25,21 @@ def report(told: Told, planned: Sequence[Planned], took: Mapping[str, float]) ->
         "jobs": told.jobs,
         "utilisation": utilisation(told.jobs, told.clusters),
         "comparison": comparison(planned, told.jobs, told.clusters),
-        "delays": delays(told.jobs),
+        "delays": delays(told.jobs, told.clusters),
         "dead_region": {
             "cluster": VICTIM,
             "unseen_s": told.unseen_s,
             "notes": told.notes_while_dead,
             "unknown_jobs": [
-                {"id": job["id"], "name": job["name"], "last_known_phase": job["phase"]}
+                {
+                    "id": job["id"],
+                    "name": job["name"],
+                    "last_heard_phase": job["phase"],
+                    "last_heard_array": job["array"],
+                }
                 for job in told.while_dead
             ],
-            "processes_started_meanwhile": told.starts_while_dead,
+            "processes_started_there_meanwhile": told.starts_while_dead,
             "adopted_attempts": told.adopted,
         },
         "once": {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,16 +139,15 @@ class Story:
         killed_s = self._clock.monotonic_s()
         self._federation.kill(VICTIM, signal.SIGKILL)
         await self._until_connected(client, wanted=False)
-        await asyncio.sleep(DEAD_S / 2)
-        starts = self._lines()
-        await asyncio.sleep(DEAD_S / 2)
+        there = {str(a["uid"]) for a in before if a["phase"] != "ended"}
+        starts = self._starts_of(there)
+        await asyncio.sleep(DEAD_S)
         page = await client.jobs(limit=200)
         told.notes_while_dead = [str(note) for note in page.get("notes") or ()]
-        there = {str(a["uid"]) for a in before if a["phase"] != "ended"}
         told.while_dead = [
             job for job in page["jobs"] if there & {a["uid"] for a in job["attempts"]}
         ]
-        told.starts_while_dead = self._lines() - starts
+        told.starts_while_dead = self._starts_of(there) - starts
         self._tell(f"{VICTIM} is silent: {len(told.while_dead)} jobs there are unknown, not gone")
         self._federation.revive(VICTIM)
         await self._until_connected(client, wanted=True)
@@ -180,14 +179,17 @@ class Story:
 
     # The proof ------------------------------------------------------------------------------------
 
-    def _lines(self) -> int:
-        return len(self._starts.read_text().splitlines()) if self._starts.exists() else 0
+    def _starts_of(self, attempts: Set[str]) -> int:
+        """Starts the programs of these attempts wrote down so far."""
+        return sum(line.partition(" ")[0] in attempts for line in self._lines())
+
+    def _lines(self) -> list[str]:
+        return self._starts.read_text().splitlines() if self._starts.exists() else []
 
     def _prove(self) -> Proof:
         expected = {self._ids[p.name]: p.starts for p in self._planned}
         names = {job_id: name for name, job_id in self._ids.items()}
-        lines = self._starts.read_text() if self._starts.exists() else ""
-        return prove(lines, expected, names)
+        return prove(self._lines(), expected, names)
 
 
 def progress(jobs: Any) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-ARRAY_TASKS = 200
+ARRAY_TASKS, ARRAY_WIDTH = 200, 32
 PROGRAM = "work.py"
 HOME_LABEL = "home"
 IMPOSSIBLE, URGENT, GANG, ARRAY, SHOWN = "too-big", "urgent", "train", "sweep", "embed-1"
-LONGEST_S = 12
 _TASK = (
     'echo "$TRADEWIND_ATTEMPT $TRADEWIND_TASK $TRADEWIND_RANK" >> "$STARTS"\n'
     "seq $TRADEWIND_TASK $((TRADEWIND_TASK + 2000)) | cksum\n"
-    "sleep 0.4\n"
+    "sleep 0.8\n"
 )
 
 
@@ -60,15 +59,17 @@ def workload(python: str, starts_file: str) -> tuple[Planned, ...]:
     array = {
         "name": ARRAY,
         "run": _TASK,
-        "array": f"0-{ARRAY_TASKS - 1}",
+        "array": f"0-{ARRAY_TASKS - 1}%{ARRAY_WIDTH}",
         "env": {"STARTS": starts_file},
         "resources": {"cpus": 1, "memory": "16MiB"},
         "expected_runtime": "1s",
         "max_runtime": "10m",
     }
     first = [
-        Planned(program(GANG, "reduce", 12, **cards("H100:4", 2), **_home("us-east")), 2),
-        Planned(program("tune-1", "pi", 7, **cards("H100:8"), **_home("us-east")), 1),
+        Planned(
+            program(GANG, "reduce", 14, **cards("H100:4", 2), **_home("us-east"), priority=300), 2
+        ),
+        Planned(program("tune-1", "pi", 8, **cards("H100:8"), **_home("us-east")), 1),
         Planned(program("tune-2", "primes", 4, **cards("H100:8"), **_home("us-east")), 1),
         *(
             Planned(

@@ -44,7 +44,7 @@ def test_home_only_never_runs_what_home_does_not_have() -> None:
     here = job("here", "A100", per_replica=8)
     away = job("away", "H100", copies=5)
     result = replay([here, away], POOLS, home_only)
-    assert result.never == ("away",) and result.copies_never == 5
+    assert result.never == ("away",) and result.jobs_ran == 1
     assert result.copies_ran == 1 and result.paid_usd == pytest.approx(8 * 7.0)
 
 
@@ -79,6 +79,13 @@ def test_an_array_fills_what_is_there_wave_after_wave() -> None:
 )
 def test_what_could_ever_run_there(asked: ReplayJob, pool: ReplayPool, fits: bool) -> None:
     assert allowed(asked, pool) is fits
+
+
+def test_an_array_keeps_to_its_own_limit() -> None:
+    array = job("array", "A100", copies=40, at_once=4, run_s=10)
+    result = replay([array], POOLS, cheapest_first)
+    assert result.end_s == pytest.approx(100)
+    assert result.mean_wait_s == 0, "the wait of a job is until its first copy"
 
 
 def test_nothing_is_replayed_of_nothing() -> None:

@@ -96,19 +96,19 @@ def test_what_cannot_fit_fits_nowhere_and_all_else_fits_somewhere() -> None:
 
 
 def test_once_each_is_a_proof() -> None:
-    lines = "ja-1  0\nja-1  1\njb-1 0 0\njb-2 1 0\n"
+    lines = ["ja-1  0", "ja-1  1", "jb-1 0 0", "jb-2 1 0"]
     proof = prove(lines, {"ja": 2, "jb": 2}, {})
     assert proof.holds and proof.starts == proof.expected == 4
 
 
 def test_a_second_start_shows_even_in_another_attempt() -> None:
-    proof = prove("jb-1 7 0\njb-2 7 0\n", {"jb": 1}, {"jb": "sweep"})
+    proof = prove(["jb-1 7 0", "jb-2 7 0"], {"jb": 1}, {"jb": "sweep"})
     assert not proof.holds
     assert proof.twice == ("sweep: task 7 rank 0 started 2 times",)
 
 
 def test_a_missing_start_shows() -> None:
-    proof = prove("", {"ja": 2, "jc": 0}, {"ja": "train"})
+    proof = prove([], {"ja": 2, "jc": 0}, {"ja": "train"})
     assert proof.missing == ("train: 0 of 2 started",)
 
 
@@ -126,9 +126,9 @@ def test_utilisation_is_what_was_held_of_what_there_is() -> None:
 
 def test_delays_are_those_of_the_attempts() -> None:
     jobs = [document("a", attempt()), document("b", attempt(started_at=at(4), handshake_ms=1.5))]
-    (found,) = delays(jobs)
+    (found,) = delays(jobs, [{**CLUSTERS[0], "handshake_ms": 0.6, "cold_handshake_ms": 9.0}])
     assert found["attempts"] == 2
-    assert found["handshake_p50_ms"] == pytest.approx(1.0)
+    assert (found["kept_session_ms"], found["new_session_ms"]) == (0.6, 9.0)
     assert found["decision_to_start_max_ms"] == pytest.approx(3000)
 
 

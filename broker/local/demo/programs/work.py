@@ -82,6 +82,8 @@ def head(address: tuple[str, int], size: int, seconds: float) -> str:
             member.flush()
         rounds += 1
     for member in members:
+        member.readline()
+        member.write("end\n")
         member.close()
     return f"{rounds} rounds with {size} ranks, last sum {total}"
 
@@ -98,7 +100,7 @@ def member(address: tuple[str, int], rank: int) -> str:
     while True:
         stream.write(f"{rank * 10 + rounds}\n")
         stream.flush()
-        if not stream.readline():
+        if stream.readline() in ("end\n", ""):
             return f"rank {rank}: {rounds} rounds"
         rounds += 1
 
