@@ -1,7 +1,7 @@
 """Keys of everything kept in etcd, and who alone may write each.
 
-One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants` and `enrolments` are the
-API's; `jobs` is created by the API and from then on the leader's; `attempts`, `tasks`, `seqs` and
+One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants`, `policies` and
+`enrolments` are the API's; `jobs` is created by the API and from then on the leader's; `attempts`, `tasks`, `seqs` and
 `broker` are the leader's; `clusters` and `reports` belong to the replica that holds the session.
 """
 
@@ -18,6 +18,7 @@ CLUSTERS = ROOT + "clusters/"
 SEQS = ROOT + "seqs/"
 ENROLMENTS = ROOT + "enrolments/"
 TENANTS = ROOT + "tenants/"
+POLICIES = ROOT + "policies/"
 TOKENS = ROOT + "tokens/"
 IDEMPOTENCY = ROOT + "idempotency/"
 EPOCH = ROOT + "broker/epoch"
@@ -84,6 +85,21 @@ def enrolment(token_sha256: str) -> str:
 def tenant(name: str) -> str:
     """Quota and defaults of a tenant."""
     return TENANTS + name
+
+
+def policy(name: str) -> str:
+    """The version of a policy in force."""
+    return POLICIES + name
+
+
+def policy_version(name: str, version: int) -> str:
+    """One version of a policy, kept for ever; version numbers sort as text."""
+    return f"{POLICIES}{name}/v/{version:08d}"
+
+
+def policy_versions(name: str) -> str:
+    """Prefix of all versions of a policy."""
+    return f"{POLICIES}{name}/v/"
 
 
 def token(token_id: str) -> str:

@@ -1228,3 +1228,45 @@ class CachedItem(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "sha256", b"sha256"]) -> None: ...
 
 Global___CachedItem: typing_extensions.TypeAlias = CachedItem
+
+@typing.final
+class PolicyRecord(google.protobuf.message.Message):
+    """policies/<name> (the version in force) and policies/<name>/v/<version>: written by the API."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    CREATED_MS_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    RESTORES_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    policy: builtins.str
+    version: builtins.int
+    """1, 2, 3, ... of this policy; never used twice"""
+    source: builtins.str
+    """the YAML as applied"""
+    created_ms: builtins.int
+    subject: builtins.str
+    """who applied it"""
+    why: builtins.str
+    restores: builtins.int
+    """a rollback: the version whose text this is; 0 = none"""
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        policy: builtins.str = ...,
+        version: builtins.int = ...,
+        source: builtins.str = ...,
+        created_ms: builtins.int = ...,
+        subject: builtins.str = ...,
+        why: builtins.str = ...,
+        restores: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_ms", b"created_ms", "policy", b"policy", "restores", b"restores", "schema", b"schema", "source", b"source", "subject", b"subject", "version", b"version", "why", b"why"]) -> None: ...
+
+Global___PolicyRecord: typing_extensions.TypeAlias = PolicyRecord
