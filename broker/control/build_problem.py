@@ -64,7 +64,7 @@ def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
         regions=regions,
         clusters=tuple(_cluster(view) for view in views),
         pools=tuple(pools),
-        jobs=tuple(_job(w, views, pools, known, world.now_ms) for w in jobs),
+        jobs=tuple(_job(w, views, known, world.now_ms) for w in jobs),
         objective=pm.Objective(
             mode=pm.Mode.PLACE_FIRST,
             weight_per_accelerator=dict.fromkeys(sorted(priorities), 1.0),
@@ -188,7 +188,6 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
 def _job(
     waiting: Waiting,
     views: Sequence[ClusterView],
-    pools: Sequence[pm.Pool],
     known_rtt: frozenset[tuple[str, str]],
     now_ms: int,
 ) -> pm.Job:
@@ -199,7 +198,7 @@ def _job(
     user_region = rtt.to if rtt else place.user_region
     deadline_ms = spec.deadline_ms(job.created_ms)
     runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
-    excluded = _excluded(waiting, views, known_rtt, now_ms) | _too_dear(spec, pools)
+    excluded = _excluded(waiting, views, known_rtt, now_ms)
     return pm.Job(
         id=job.id,
         tenant=job.tenant,
@@ -216,28 +215,18 @@ def _job(
         regions=tuple(place.regions) or None,
         max_rtt_ms=rtt.ms if rtt else None,
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
-        budget_usd=None if place.budget_micro_usd is None else place.budget_micro_usd / 1e6,
+        budget_usd=_usd(place.budget_micro_usd),
+        max_price_usd_per_accelerator_hour=_usd(
+            place.max_price_micro_usd_per_accelerator_hour
+        ),
         image=spec.image,
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         excluded=excluded,
     )
 
 
-def _too_dear(spec: JobSpec, pools: Sequence[pm.Pool]) -> dict[str, Refusal]:
-    cap = spec.placement.max_price_micro_usd_per_accelerator_hour
-    if cap is None:
-        return {}
-    return {
-        pool.name: Refusal(
-            RefusalCode.PRICE_CAP,
-            pool.name,
-            needed=f"at most {cap / 1e6:g} USD per accelerator hour",
-            available=f"{pool.price_usd_per_accelerator_hour:g} USD",
-            advice=f"price cap {cap / 1e6:g} -> {pool.price_usd_per_accelerator_hour:g}",
-        )
-        for pool in pools
-        if pool.price_usd_per_accelerator_hour > cap / 1e6 * (1 + 1e-9)
-    }
+def _usd(micro_usd: int | None) -> float | None:
+    return None if micro_usd is None else micro_usd / 1e6
 
 
 def _excluded(

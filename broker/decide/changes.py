@@ -135,6 +135,14 @@ def _budget(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:
     return _with_job(problem, replace(job, budget_usd=needed), change)
 
 
+def _price_cap(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:
+    job, pool, _ = _parts(problem)
+    needed = rounded_up(pool.price_usd_per_accelerator_hour)
+    given = job.max_price_usd_per_accelerator_hour or 0.0
+    change = _raised(refusal, "price cap", given, needed)
+    return _with_job(problem, replace(job, max_price_usd_per_accelerator_hour=needed), change)
+
+
 def _quota(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
     job, pool, _ = _parts(problem)
     needed = job.gang_accelerators
@@ -253,6 +261,7 @@ _UNDO: dict[RefusalCode, Undo] = {
     RefusalCode.ROUND_TRIP_TOO_LONG: _rtt,
     RefusalCode.DEADLINE_TOO_SOON: _deadline,
     RefusalCode.OVER_BUDGET: _budget,
+    RefusalCode.PRICE_CAP: _price_cap,
     RefusalCode.TENANT_QUOTA: _quota,
     RefusalCode.CLUSTER_QUOTA: _quota,
     RefusalCode.NO_CAPACITY: _capacity,

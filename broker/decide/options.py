@@ -171,6 +171,7 @@ def _block_options(
             & (rows.rtt_ms <= _limits(jobs, "max_rtt_ms"))
             & (hours + start_h <= _limits(jobs, "deadline_h"))
             & (compute + rows.egress <= _limits(jobs, "budget_usd"))
+            & (pools.price[None, :] <= _limits(jobs, "max_price_usd_per_accelerator_hour"))
         )
     most = np.minimum(_most_copies(rows, pools), rows.count[:, None])
     fine &= (most >= 1) & np.isfinite(cost)

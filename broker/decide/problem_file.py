@@ -119,6 +119,7 @@ JOB_KEYS = {
     "latency_usd_per_ms": Key(amount, 0.0),
     "deadline_h": Key(amount),
     "budget_usd": Key(amount),
+    "max_price_usd_per_accelerator_hour": Key(amount),
     "image": Key(text),
     "current_pool": Key(text),
     "migration_usd": Key(amount, 0.0),

@@ -141,6 +141,11 @@ def _time_and_money(where: Geography, job: Job, pool: Pool) -> Iterator[Refusal]
         limit = f"at most {job.budget_usd:g} USD"
         advice = f"budget_usd {rounded_up(spending):.10g}"
         yield _no(RefusalCode.OVER_BUDGET, pool, limit, f"{spending:.4g} USD", advice)
+    price, cap = pool.price_usd_per_accelerator_hour, job.max_price_usd_per_accelerator_hour
+    if not within(price, cap):
+        limit = f"at most {cap:g} USD per accelerator hour"
+        advice = f"price cap {cap:g} -> {rounded_up(price):g}"
+        yield _no(RefusalCode.PRICE_CAP, pool, limit, f"{price:.4g} USD", advice)
 
 
 def _no(code: RefusalCode, pool: Pool, needed: str, available: str, advice: str = "") -> Refusal:

@@ -145,6 +145,10 @@ class _Verifier:
             (within(self._rtt(job, pool), job.max_rtt_ms), "round trip is too long"),
             (within(hours + delay_h, job.deadline_h), "ends after the deadline"),
             (within(spending, job.budget_usd), "is over its budget"),
+            (
+                within(pool.price_usd_per_accelerator_hour, job.max_price_usd_per_accelerator_hour),
+                "is over its price cap",
+            ),
         )
         return next((reason for fine, reason in rules if not fine), "")
 

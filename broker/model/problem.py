@@ -127,6 +127,7 @@ class Job:
     latency_usd_per_ms: float = 0.0
     deadline_h: float | None = None
     budget_usd: float | None = None
+    max_price_usd_per_accelerator_hour: float | None = None
     image: str | None = None
     current_pool: str | None = None
     migration_usd: float = 0.0

@@ -126,6 +126,7 @@ def a_job(
         {"regions": dice.sample(regions, dice.choice([0, 1, len(regions), len(regions)]))},
         {"deadline_h": dice.choice([1, 3.3, 8, 20])},
         {"budget_usd": dice.choice([8, 40, 90])},
+        {"max_price_usd_per_accelerator_hour": dice.choice([1, 2, 3])},
         {"image": dice.choice(["img", "other"])},
         {"value_of_time_usd_per_h": 4},
         {
@@ -217,6 +218,9 @@ class Force:
         )
         price = gang * pool["price_usd_per_accelerator_hour"]
         if hours + (cold_s + delay_s) / 3600 > job.get("deadline_h", math.inf) * SLACK:
+            return None
+        cap = job.get("max_price_usd_per_accelerator_hour", math.inf)
+        if pool["price_usd_per_accelerator_hour"] > cap * SLACK:
             return None
         if price * hours + egress > job.get("budget_usd", math.inf) * SLACK:
             return None

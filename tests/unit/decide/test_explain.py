@@ -41,6 +41,7 @@ FULL = a_job("full", priority=1, replicas=2, accelerators_per_replica=8)
         ({"regions": []}, Standing.POLICY, "allow east"),
         ({"deadline_h": 0.5}, Standing.TIME, "deadline_h 0.5 -> 1"),
         ({"budget_usd": 0.25}, Standing.PRICE, "budget_usd 0.25 -> 1"),
+        ({"max_price_usd_per_accelerator_hour": 0.25}, Standing.PRICE, "price cap 0.25 -> 1"),
         (
             {"user_region": "west", "max_rtt_ms": 40},
             Standing.POLICY,
