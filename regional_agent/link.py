@@ -49,6 +49,7 @@ from regional_agent.worker import BrokerTime, Outbox, Worker
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 EVENTS_PER_FRAME = 500
+COMMANDS_PER_INPUT = 16
 CONNECT_S = 10.0
 LOOK_S = 1.0
 _log = logging.getLogger(__name__)
@@ -272,10 +273,12 @@ class Link:
                 commands.append(command_from_wire(command))
             except BadCommand as problem:
                 self._parts.outbox.complain(str(problem))
-        if commands or update.ack_event_seq:
-            self._parts.worker.put(
-                inputs.UpdateArrived(update.epoch, tuple(commands), update.ack_event_seq)
-            )
+        put, epoch = self._parts.worker.put, update.epoch
+        if update.ack_event_seq:
+            put(inputs.UpdateArrived(epoch, (), update.ack_event_seq))
+        for start in range(0, len(commands), COMMANDS_PER_INPUT):
+            # In parts, so that a large batch holds up neither the heartbeat nor its own start.
+            put(inputs.UpdateArrived(epoch, tuple(commands[start : start + COMMANDS_PER_INPUT])))
 
     # Writing --------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from regional_agent.session.inputs import Input, LocalView, Now
 from regional_agent.translate import event_to_wire, placement_bytes
 
 INPUTS_PER_COMMIT = 1_000
+WORK_PER_COMMIT_MS = 20
 COMPLAINTS_MAX = 100
 _log = logging.getLogger(__name__)
 
@@ -166,7 +167,10 @@ class Worker:
     async def _round(self) -> None:
         do, now = act.Actions(), self._time.now()
         taken: list[Input] = []
+        until_ms = self._time.monotonic_ms() + WORK_PER_COMMIT_MS
         while not self._inputs.empty() and len(taken) < INPUTS_PER_COMMIT:
+            if taken and self._time.monotonic_ms() >= until_ms:
+                break  # the loop has other things to do, and the disk may begin
             happened = self._inputs.get_nowait()
             taken.append(happened)
             self.conversation.take(happened, now, do)

@@ -99,13 +99,30 @@ class NodeFree:
             self.memory_bytes - request.memory_bytes,
         )
 
+    def with_back(self, request: Request, cards: tuple[int, ...]) -> NodeFree:
+        """What is there once a replica of `request` has left `cards`."""
+        return NodeFree(
+            tuple(sorted((*self.accelerators, *cards))),
+            self.cpus_milli + request.cpus_milli,
+            self.memory_bytes + request.memory_bytes,
+        )
+
+
+Nodes = Mapping[str, tuple[NodeFree, ...]]
+"""Per pool what is free on each node."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The pools of the site and who holds what in them."""
+    """The pools of the site and who holds what in them.
+
+    `nodes` follows from the rest and is carried along so that a reservation costs by its own
+    size, not by how many there are; None where it has to be worked out.
+    """
 
     pools: tuple[Pool, ...]
     reservations: Mapping[str, Reservation] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Nodes | None = field(default=None, compare=False, repr=False)
 
     def reserve(self, uid: str, request: Request) -> tuple[Ledger, Reservation] | Refusal:
         """Hold capacity for `uid`, on the fullest nodes that fit so that empty ones stay whole.
@@ -134,17 +151,19 @@ class Ledger:
                 available=f"room for {len(places)} replicas now",
             )
         made = Reservation(uid, request, places)
-        return self._with({**self.reservations, uid: made}), made
+        return self._with({**self.reservations, uid: made}, _moved(self._all(), made, -1)), made
 
     def adopt(self, reservation: Reservation) -> Ledger:
         """Put a journalled reservation back after a restart, whatever else is held."""
-        return self._with({**self.reservations, reservation.uid: reservation})
+        return self._with({**self.reservations, reservation.uid: reservation}, None)
 
     def release(self, uid: str) -> Ledger:
         """Give everything of `uid` back; one that holds nothing changes nothing."""
-        if uid not in self.reservations:
+        held = self.reservations.get(uid)
+        if held is None:
             return self
-        return self._with({k: r for k, r in self.reservations.items() if k != uid})
+        left = {k: r for k, r in self.reservations.items() if k != uid}
+        return self._with(left, _moved(self._all(), held, 1))
 
     def narrow(self, uid: str, width: int) -> Ledger:
         """Give back the lanes of an array from `width` on; no wider than it was."""
@@ -156,7 +175,7 @@ class Ledger:
             replace(held.request, width=width),
             held.places[: width * held.request.replicas],
         )
-        return self._with({**self.reservations, uid: kept})
+        return self._with({**self.reservations, uid: kept}, None)
 
     def free(self) -> Mapping[str, tuple[NodeGroup, ...]]:
         """Per pool what is free now, nodes alike merged, the freest group first."""
@@ -167,10 +186,15 @@ class Ledger:
         nodes = enumerate(self._nodes(pool))
         return _groups(pool, [node for index, node in nodes if index not in without])
 
-    def _with(self, reservations: dict[str, Reservation]) -> Ledger:
-        return Ledger(self.pools, MappingProxyType(reservations))
+    def _with(self, reservations: dict[str, Reservation], nodes: Nodes | None) -> Ledger:
+        return Ledger(self.pools, MappingProxyType(reservations), nodes)
+
+    def _all(self) -> Nodes:
+        return self.nodes or {pool.name: tuple(self._nodes(pool)) for pool in self.pools}
 
     def _nodes(self, pool: Pool) -> list[NodeFree]:
+        if self.nodes is not None:
+            return list(self.nodes[pool.name])
         everything = NodeFree(
             tuple(range(pool.accelerators_per_node)), pool.cpus_milli, pool.memory_bytes
         )
@@ -182,6 +206,26 @@ class Ledger:
                     left = nodes[place.node].without(held.request, place.accelerators)
                     nodes[place.node] = left
         return nodes
+
+
+def _moved(before: Nodes, reservation: Reservation, sign: int) -> Nodes | None:
+    """The nodes once a reservation is taken (-1) or given back (1); None where places overlap,
+    as they may among those adopted from a journal."""
+    changed: dict[tuple[str, int], NodeFree] = {}
+    for place in reservation.places:
+        pool = before.get(place.pool, ())
+        if place.node >= len(pool):
+            return None
+        node = changed.get((place.pool, place.node)) or pool[place.node]
+        cards = place.accelerators
+        if any((card in node.accelerators) == (sign > 0) for card in cards):
+            return None
+        move = node.with_back if sign > 0 else node.without
+        changed[place.pool, place.node] = move(reservation.request, cards)
+    after = {name: list(pool) for name, pool in before.items()}
+    for (name, index), node in changed.items():
+        after[name][index] = node
+    return {name: tuple(pool) for name, pool in after.items()}
 
 
 def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> tuple[Place, ...]:
