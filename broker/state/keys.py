@@ -1,8 +1,9 @@
 """Keys of everything kept in etcd, and who alone may write each.
 
 One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants`, `policies` and
-`enrolments` are the API's; `jobs` is created by the API and from then on the leader's; `attempts`, `tasks`, `seqs` and
-`broker` are the leader's; `clusters` and `reports` belong to the replica that holds the session.
+`enrolments` are the API's; `jobs` is created by the API and from then on the leader's; `attempts`,
+`tasks`, `seqs` and `broker` are the leader's; `clusters` and `reports` belong to the replica that
+holds the session.
 """
 
 from __future__ import annotations

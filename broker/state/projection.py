@@ -8,8 +8,10 @@ revision: an older value never replaces a newer one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, replace
+
+from google.protobuf.message import DecodeError
 
 from broker.model.jobs import Attempt, Intent, Job
 from broker.state import keys
@@ -40,12 +42,15 @@ class Projection:
         self._store = store
         self._on_unreadable = on_unreadable
         self._values: dict[str, tuple[int, bytes]] = {}
+        self._kinds: dict[str, set[str]] = {}
         self._tombstones: dict[str, int] = {}
         self._jobs: dict[str, Job] = {}
+        self._listed: dict[str, Job] = {}
         self._attempts: dict[str, dict[str, Attempt]] = {}
         self._chunks: dict[str, set[str]] = {}
         self._followers: set[asyncio.Queue[Change | None]] = set()
         self.revision = 0
+        self.policy_changes = 0  # counts them: what was made of the policies is old when it moves
         self.ready = asyncio.Event()
 
     # Following ------------------------------------------------------------------------------------
@@ -100,11 +105,13 @@ class Projection:
         if value is None:
             if known is not None:
                 del self._values[key]
+                self._kinds[kind_of(key)].discard(key)
             self._tombstones[key] = revision
             if len(self._tombstones) > 20_000:
                 self._tombstones = dict(list(self._tombstones.items())[10_000:])
         else:
             self._values[key] = (revision, value)
+            self._kinds.setdefault(kind_of(key), set()).add(key)
         self._index(key, value)
         change = Change(revision, index, key, value)
         for queue in self._followers:
@@ -113,29 +120,55 @@ class Projection:
     def _index(self, key: str, value: bytes | None) -> None:
         try:
             if key.startswith(keys.JOBS):
-                self._jobs.pop(keys.last_part(key), None)
+                job_id = keys.last_part(key)
+                self._jobs.pop(job_id, None)
+                self._listed.pop(job_id, None)
                 if value is not None:
-                    self._jobs[keys.last_part(key)] = decode_job(key, value)
+                    self._jobs[job_id] = decode_job(key, value)
             elif key.startswith(keys.ATTEMPTS):
-                uid = keys.last_part(key)
-                of_job = self._attempts.setdefault(uid.rsplit("-", 1)[0], {})
-                of_job.pop(uid, None)
-                if value is not None:
-                    of_job[uid] = decode_attempt(key, value)
-                elif not of_job:
-                    del self._attempts[uid.rsplit("-", 1)[0]]
+                self._index_attempt(key, value)
             elif key.startswith(keys.TASKS):
-                chunks = self._chunks.setdefault(key[len(keys.TASKS) :].split("/")[0], set())
-                chunks.discard(key) if value is None else chunks.add(key)
+                self._index_chunk(key, value)
         except RecordUnreadable as error:
             self._on_unreadable(str(error))
 
+    def _index_attempt(self, key: str, value: bytes | None) -> None:
+        uid = keys.last_part(key)
+        job_id = uid.rsplit("-", 1)[0]
+        self._listed.pop(job_id, None)
+        of_job = dict(self._attempts.pop(job_id, {}))
+        of_job.pop(uid, None)
+        try:
+            if value is not None:
+                of_job[uid] = decode_attempt(key, value)
+        finally:
+            if of_job:
+                self._attempts[job_id] = of_job
+
+    def _index_chunk(self, key: str, value: bytes | None) -> None:
+        job_id = key[len(keys.TASKS) :].split("/")[0]
+        chunks = self._chunks.setdefault(job_id, set())
+        if value is not None:
+            chunks.add(key)
+            return
+        chunks.discard(key)
+        if not chunks:
+            del self._chunks[job_id]
+
     # Followers ------------------------------------------------------------------------------------
 
-    async def follow(self) -> AsyncIterator[Change | None]:
-        """Every change from now on; None = changes were missed, look at everything again."""
+    def follow(self) -> AsyncGenerator[Change | None, None]:
+        """Every change from this call on; None = changes were missed, look at everything again.
+
+        Iterate it, or its changes gather for ever.
+        """
         queue: asyncio.Queue[Change | None] = asyncio.Queue()
         self._followers.add(queue)
+        return self._changes(queue)
+
+    async def _changes(
+        self, queue: asyncio.Queue[Change | None]
+    ) -> AsyncGenerator[Change | None, None]:
         try:
             while True:
                 yield await queue.get()
@@ -160,14 +193,16 @@ class Projection:
 
     def under(self, prefix: str) -> list[KeyValue]:
         """All records under a prefix, in key order."""
+        kind = kind_of(prefix)
+        found: Iterable[str] = self._kinds.get(kind, ()) if kind else self._values
         return [
-            KeyValue(key, value, 0, revision, 0)
-            for key, (revision, value) in sorted(self._values.items())
-            if key.startswith(prefix)
+            KeyValue(key, self._values[key][1], 0, self._values[key][0], 0)
+            for key in sorted(key for key in found if key.startswith(prefix))
         ]
 
     def job(self, job: str) -> Job | None:
-        """A job with its attempts and task states; None when unknown (perhaps in the ledger)."""
+        """A job with its attempts and task states; None when unknown (perhaps in the ledger).
+        Raises `RecordUnreadable` for task states that cannot be decoded."""
         found = self._jobs.get(job)
         return self._whole(found) if found is not None else None
 
@@ -186,21 +221,29 @@ class Projection:
 
     def jobs(self) -> list[Job]:
         """All jobs in etcd, oldest first, with attempts but without task states."""
-        return [
-            replace(job, attempts=self._attempts_of(job.id))
-            for _, job in sorted(self._jobs.items())
-        ]
+        return [self._with_attempts(job_id) for job_id in sorted(self._jobs)]
 
     def whole_jobs(self) -> list[Job]:
-        """All jobs in etcd with attempts and task states, oldest first."""
+        """All jobs in etcd with attempts and task states, oldest first. Raises
+        `RecordUnreadable`."""
         return [self._whole(job) for _, job in sorted(self._jobs.items())]
 
     def intent(self, job: str) -> tuple[Intent, int]:
-        """What users asked of a job and the revision of that record (0 = nothing asked)."""
+        """What users asked of a job and the revision of that record (0 = nothing asked).
+        Raises `RecordUnreadable`."""
         known = self._values.get(keys.intent(job))
         if known is None:
             return Intent(), 0
         return decode_intent(keys.intent(job), known[1]), known[0]
+
+    def _with_attempts(self, job_id: str) -> Job:
+        """Put together once per change: lists are asked for far more often."""
+        listed = self._listed.get(job_id)
+        if listed is None:
+            job = self._jobs[job_id]
+            attempts = self._attempts_of(job.id)
+            listed = self._listed[job_id] = replace(job, attempts=attempts) if attempts else job
+        return listed
 
     def _attempts_of(self, job: JobId) -> tuple[Attempt, ...]:
         of_job = self._attempts.get(job, {})
@@ -208,6 +251,14 @@ class Projection:
 
     def _whole(self, job: Job) -> Job:
         chunks = (self._values[key][1] for key in sorted(self._chunks.get(job.id, ())))
-        return replace(
-            job, attempts=self._attempts_of(job.id), task_states=decode_chunks(chunks)
-        )
+        try:
+            states = decode_chunks(chunks)
+        except (DecodeError, ValueError) as error:
+            raise RecordUnreadable(f"{keys.tasks_of(job.id)}: {error}") from error
+        return replace(job, attempts=self._attempts_of(job.id), task_states=states)
+
+
+def kind_of(key: str) -> str:
+    """The prefix of all records of a key's kind: `/tradewind/v1/jobs/` of a job; empty for a
+    text that does not reach so far."""
+    return key[: key.find("/", len(keys.ROOT)) + 1] if key.startswith(keys.ROOT) else ""

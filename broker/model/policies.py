@@ -1,0 +1,128 @@
+"""Routing policies as values, and what they make of one job.
+
+A policy is an operator's word on where jobs run and what that may cost. Limits of a policy and of
+a job intersect: the stricter wins. Money is integer micro-USD, times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from federation.jobs import JobSpec
+
+ISOLATION_GRADES = ("shared-uid", "per-user", "sandboxed", "hard")
+"""From the weakest to the strongest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RttLimit:
+    """At most `ms` milliseconds to the region `to`."""
+
+    to: str
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which jobs a policy governs without being named; every condition given must hold, and an
+    empty one holds for all. `accelerators` are canonical names, `CPU` for jobs without any."""
+
+    tenants: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    accelerators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """Limits; None and empty are none."""
+
+    regions: tuple[str, ...] = ()
+    max_price_micro_usd_per_accelerator_hour: int | None = None
+    max_rtt: RttLimit | None = None
+    max_start_delay_s: int | None = None
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What time and distance are worth; None leaves it to the job."""
+
+    value_of_time_micro_usd_per_hour: int | None = None
+    latency_micro_usd_per_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A named policy. Without `match` it governs only jobs that name it; of those that match a
+    job the one of the highest `priority` governs it. `spot` None leaves it to the job."""
+
+    name: str
+    description: str = ""
+    priority: int = 0
+    match: Match | None = None
+    require: Require = field(default_factory=Require)
+    weights: Weights = field(default_factory=Weights)
+    spot: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """A policy as applied once. `version` counts from 1; `restores` is the version a rollback
+    brought back (0 = none); `source` is the text as applied."""
+
+    policy: Policy
+    version: int
+    created_ms: int = 0
+    subject: str = ""
+    why: str = ""
+    restores: int = 0
+    source: str = ""
+
+    @property
+    def label(self) -> str:
+        """`name@version`, as people write it."""
+        return f"{self.policy.name}@{self.version}"
+
+
+def _no_version(name: str, version: int) -> PolicyVersion | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """All policies in force by name, and the way to older versions. `unreadable` maps a name to
+    why this build cannot read it: nothing is placed past a rule nobody can read."""
+
+    current: Mapping[str, PolicyVersion] = field(default_factory=dict)
+    older: Callable[[str, int], PolicyVersion | None] = _no_version
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A job and its policies cannot both be had: where, what, and what to do."""
+
+    path: str
+    value: str
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the policies make of one job.
+
+    `spec` is the job with the limits of both sides (never stored, never sent), `policies` the
+    labels of those that govern it, `origins` names for a key of the spec the policy whose limit
+    is the stricter. `round_trips` are limits beside the spec's own `max_rtt`, to other regions.
+    With `conflicts` it cannot be placed anywhere.
+    """
+
+    spec: JobSpec
+    policies: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    round_trips: tuple[RttLimit, ...] = ()
+    latency_usd_per_ms: float = 0.0
+    conflicts: tuple[Conflict, ...] = ()
