@@ -177,9 +177,13 @@ def decode_job(key: str, value: bytes) -> Job:
     record = pb.JobRecord()
     try:
         record.ParseFromString(value)
-        phase = JobPhase(record.phase)
+        return _job_of(record)
     except (ValueError, DecodeError) as error:
         raise RecordUnreadable(f"{key}: {error}") from error
+
+
+def _job_of(record: pb.JobRecord) -> Job:
+    phase = JobPhase(record.phase)
     return Job(
         id=JobId(record.job),
         tenant=Tenant(record.tenant),
@@ -265,13 +269,17 @@ def encode_attempt(attempt: Attempt) -> bytes:
 
 def decode_attempt(key: str, value: bytes) -> Attempt:
     """The attempt of a record. Raises `RecordUnreadable`."""
-    r = pb.AttemptRecord()
+    record = pb.AttemptRecord()
     try:
-        r.ParseFromString(value)
-        phase, desired = AttemptPhase(r.confirmed), Desired(r.desired)
-        stop_why = OutcomeKind(r.stop_why) if r.stop_why else None
+        record.ParseFromString(value)
+        return _attempt_of(record)
     except (ValueError, DecodeError) as error:
         raise RecordUnreadable(f"{key}: {error}") from error
+
+
+def _attempt_of(r: pb.AttemptRecord) -> Attempt:
+    phase, desired = AttemptPhase(r.confirmed), Desired(r.desired)
+    stop_why = OutcomeKind(r.stop_why) if r.stop_why else None
     return Attempt(
         uid=AttemptUid(r.uid),
         job=JobId(r.job),

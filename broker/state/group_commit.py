@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from broker.state.store import Store
 from federation.kv import (
+    OPS_PER_TXN_MAX,
     AmbiguousCommit,
     Compare,
     Delete,
+    InvalidRequest,
     Op,
     Put,
     RequestTooLarge,
@@ -25,7 +27,7 @@ from federation.kv import (
     TxnResult,
 )
 
-ITEMS_MAX = 60  # nested budget = 128 - outer operations; 60 leaves each item 68 (measured)
+ITEMS_MAX = 60
 BYTES_MAX = 1_000_000  # under etcd's 1.5 MiB request limit with room for keys and compares
 
 
@@ -37,6 +39,7 @@ class GuardFailed(StoreError):
 class _Item:
     txn: Txn
     size: int
+    ops: int
     keys: frozenset[str]
     done: asyncio.Future[TxnResult]
 
@@ -47,7 +50,8 @@ class GroupCommitter:
     Two changes that write the same key never share a request (etcd refuses a key given twice).
     `guard` gives the compares that every request of this lane carries (empty for the API, the
     epoch for a leader). A change whose outcome is uncertain is not repeated here: its caller gets
-    `AmbiguousCommit` and reads back.
+    `AmbiguousCommit` and reads back. One that the store will never take (too large, senseless)
+    fails alone; those that shared its request are committed without it.
     """
 
     def __init__(
@@ -73,7 +77,8 @@ class GroupCommitter:
         if self._closed:
             raise StoreUnavailable("this committer is closed")
         done: asyncio.Future[TxnResult] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Item(txn, _size(txn), _written(txn), done))
+        ops = max(len(txn.compare), len(txn.then), len(txn.orelse))
+        self._waiting.append(_Item(txn, _size(txn), ops, _written(txn), done))
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run(), name="group-commit")
         return done
@@ -86,21 +91,36 @@ class GroupCommitter:
 
     async def _run(self) -> None:
         while self._waiting:
-            group = self._next_group()
-            try:
-                await self._commit_group(group)
-            except StoreError as error:
-                for item in group:
-                    if not item.done.done():
-                        item.done.set_exception(error)
+            await self._settle(self._next_group())
+
+    async def _settle(self, group: list[_Item]) -> None:
+        """Commit a group; every item of it has its answer afterwards, whatever happens."""
+        try:
+            await self._commit_group(group)
+        except (RequestTooLarge, InvalidRequest) as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            middle = len(group) // 2  # nothing of it was applied: find out which one it is
+            await self._settle(group[:middle])
+            await self._settle(group[middle:])
+        except StoreError as error:
+            _fail(group, error)
+        except Exception as error:  # noqa: BLE001  a lane outlives a fault of its store
+            _fail(group, error)
+        finally:
+            _fail(group, AmbiguousCommit("the lane broke off"))
 
     def _next_group(self) -> list[_Item]:
         group: list[_Item] = []
-        size = 0
+        size = ops = 0
         written: set[str] = set()
         while self._waiting and len(group) < ITEMS_MAX:
             item = self._waiting[0]
-            if group and size + item.size > BYTES_MAX or not written.isdisjoint(item.keys):
+            ops = max(ops, item.ops)
+            # nested transactions have what the outer one's operations leave of the limit
+            full = size + item.size > BYTES_MAX or ops + len(group) + 1 > OPS_PER_TXN_MAX
+            if group and (full or not written.isdisjoint(item.keys)):
                 break
             self._waiting.popleft()
             size += item.size
@@ -123,13 +143,19 @@ class GroupCommitter:
             raise GuardFailed("another broker leads: its epoch is in force")
         for item, inner in zip(group, result.results, strict=True):
             if inner.txn is None:
-                raise RequestTooLarge("a nested transaction gave no answer")
+                raise AmbiguousCommit("a nested transaction gave no answer")
             _resolve(item, TxnResult(inner.txn.succeeded, result.revision, inner.txn.results))
 
 
 def _resolve(item: _Item, result: TxnResult) -> None:
     if not item.done.done():
         item.done.set_result(result)
+
+
+def _fail(group: list[_Item], error: Exception) -> None:
+    for item in group:
+        if not item.done.done():
+            item.done.set_exception(error)
 
 
 def _written(txn: Txn) -> frozenset[str]:

@@ -18,7 +18,7 @@ from broker.state import keys
 from broker.state.codec import RecordUnreadable, decode_attempt, decode_intent, decode_job
 from broker.state.store import Store
 from broker.state.task_chunks import decode_chunks
-from federation.ids import JobId
+from federation.ids import InvalidAttemptUid, JobId, parse_attempt_uid
 from federation.kv import Compacted, Delete, KeyValue, Op, Put, StoreUnavailable
 
 RETRY_S = 0.5
@@ -124,7 +124,10 @@ class Projection:
                 self._jobs.pop(job_id, None)
                 self._listed.pop(job_id, None)
                 if value is not None:
-                    self._jobs[job_id] = decode_job(key, value)
+                    job = decode_job(key, value)
+                    if job.id != job_id:
+                        raise RecordUnreadable(f"{key} holds a record of {job.id[:40]!r}")
+                    self._jobs[job_id] = job
             elif key.startswith(keys.ATTEMPTS):
                 self._index_attempt(key, value)
             elif key.startswith(keys.TASKS):
@@ -140,7 +143,13 @@ class Projection:
         of_job.pop(uid, None)
         try:
             if value is not None:
-                of_job[uid] = decode_attempt(key, value)
+                attempt = decode_attempt(key, value)
+                job, _ = parse_attempt_uid(attempt.uid)
+                if key != keys.attempt(attempt.cluster, attempt.uid) or job != attempt.job:
+                    raise RecordUnreadable(f"{key} holds a record of {attempt.uid[:80]!r}")
+                of_job[uid] = attempt
+        except InvalidAttemptUid as error:
+            raise RecordUnreadable(f"{key}: {error}") from error
         finally:
             if of_job:
                 self._attempts[job_id] = of_job

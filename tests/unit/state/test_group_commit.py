@@ -8,7 +8,16 @@ import pytest
 
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter, GuardFailed
-from federation.kv import Absent, Get, Put, Txn, ValueIs
+from federation.kv import (
+    Absent,
+    Get,
+    InvalidRequest,
+    Put,
+    RequestTooLarge,
+    Txn,
+    TxnResult,
+    ValueIs,
+)
 from federation.system import SystemClock
 
 
@@ -43,3 +52,47 @@ async def test_a_foreign_epoch_stops_every_item() -> None:
     with pytest.raises(GuardFailed):
         await lane.commit([], [Put("/k", b"x")])
     assert await store.get("/k") is None
+
+
+class BrokenStore(MemoryStore):
+    """A store whose client raises what nobody foresaw, once."""
+
+    broken = True
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        if self.broken:
+            self.broken = False
+            raise RuntimeError("a bug in the client")
+        return await super().txn(txn)
+
+
+async def test_a_change_the_store_never_takes_fails_alone() -> None:
+    store = a_store()
+    lane = GroupCommitter(store, guard=lambda: ())
+    huge = lane.enqueue(Txn(then=(Put("/huge", b"x" * 2_000_000),)))
+    many = lane.enqueue(Txn(then=tuple(Put(f"/m{i}", b"") for i in range(200))))
+    empty = lane.enqueue(Txn(then=(Put("", b"no key"),)))
+    others = [lane.enqueue(Txn(then=(Put(f"/k{i}", b"x"),))) for i in range(100)]
+    results = await asyncio.gather(huge, many, empty, *others, return_exceptions=True)
+    assert isinstance(results[0], RequestTooLarge) and isinstance(results[1], RequestTooLarge)
+    assert isinstance(results[2], InvalidRequest)
+    assert all(isinstance(r, TxnResult) and r.succeeded for r in results[3:])
+
+
+async def test_changes_of_many_operations_share_requests_as_far_as_the_limit_allows() -> None:
+    lane = GroupCommitter(a_store(), guard=lambda: ())
+    wide = [
+        lane.enqueue(Txn(then=tuple(Put(f"/{i}/{n}", b"") for n in range(100))))
+        for i in range(90)
+    ]
+    assert all(r.succeeded for r in await asyncio.gather(*wide))
+
+
+async def test_a_lane_outlives_a_fault_of_the_client_and_leaves_nobody_waiting() -> None:
+    lane = GroupCommitter(BrokenStore(SystemClock()))
+    first = lane.enqueue(Txn(then=(Put("/a", b"1"),)))
+    second = lane.enqueue(Txn(then=(Put("/a", b"2"),)))
+    async with asyncio.timeout(1):
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+    assert isinstance(answers[0], RuntimeError)
+    assert isinstance(answers[1], TxnResult) and answers[1].succeeded
