@@ -130,6 +130,8 @@ class Projection:
                     self._jobs[job_id] = job
             elif key.startswith(keys.ATTEMPTS):
                 self._index_attempt(key, value)
+            elif key.startswith(keys.POLICIES):
+                self.policy_changes += 1
             elif key.startswith(keys.TASKS):
                 self._index_chunk(key, value)
         except RecordUnreadable as error:
