@@ -87,5 +87,5 @@ class Timeouts:
 
     call_s: float = 5.0
     connect_s: float = 2.0
-    keepalive_s: float = 10.0
-    keepalive_answer_s: float = 5.0
+    keepalive_s: float = 6.0
+    keepalive_answer_s: float = 3.0

@@ -229,6 +229,8 @@ class Members:
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", int(self.timeouts.keepalive_s * 1000)),
             ("grpc.keepalive_timeout_ms", int(self.timeouts.keepalive_answer_s * 1000)),
+            # In gRPC of today this ends a probe unanswered; the line above no longer does.
+            ("grpc.http2.ping_timeout_ms", int(self.timeouts.keepalive_answer_s * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", int(self.timeouts.connect_s * 1000)),
