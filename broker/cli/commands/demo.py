@@ -34,13 +34,15 @@ def demo(
     removed.
     """
     directory = Path(tempfile.mkdtemp(prefix="tradewind-demo-"))
+    kept = False
     try:
         document = asyncio.run(_tell(directory, keep=keep))
         if keep:
             # Taken over by a supervisor that outlives this command.
             start_detached(directory, REGIONS)
+            kept = True
     finally:
-        if not keep:
+        if not kept:
             shutil.rmtree(directory, ignore_errors=True)
     if as_json:
         show_json(document)
