@@ -7,7 +7,6 @@ the agent: the keeper and the files in the state directory are enough.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ from regional_agent.enrol import Door, EnrolError, IdentityError
 from regional_agent.enrol import join as enrol
 from regional_agent.settings import SettingsError, default_state_dir, load_settings
 from regional_agent.site_view import SiteProblem
+from regional_agent.worker import JournalFailed
 
 EXIT_FAULT = 1
 EXIT_USAGE = 2
@@ -211,8 +211,14 @@ async def _until_stopped(agent: Agent) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    await asyncio.wait([running])
+    problem = None if running.cancelled() else running.exception()
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    if isinstance(problem, AgentError | JournalFailed):
+        _fail(str(problem))
+    if problem is not None:
+        raise problem
 
 
 def _do(work: Coroutine[Any, Any, _T]) -> _T:

@@ -20,6 +20,7 @@ from regional_agent.link import Link, Parts
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 15.0
 PERSON_NEEDED_S = 60.0
+PATIENT_TRIES = 4
 GOOD_SESSION_S = 10.0
 REDIRECT_S = 0.05
 ASK_WHY_EVERY_S = 5.0
@@ -180,9 +181,9 @@ class Dialler:
         self._failures += 1
         ceiling_s = min(BACKOFF_FIRST_S * 2.0 ** min(self._failures, 10), BACKOFF_MAX_S)
         wait_s = self._rng.uniform(BACKOFF_FIRST_S, max(BACKOFF_FIRST_S, ceiling_s))
-        if over.redirect and self._failures < 5:
+        if over.redirect and self._failures <= PATIENT_TRIES:
             wait_s = REDIRECT_S
-        elif not over.retry:
+        elif not over.retry and self._failures > PATIENT_TRIES:
             wait_s = self._rng.uniform(PERSON_NEEDED_S / 2, PERSON_NEEDED_S)
         try:
             # A new certificate may be what was missing.

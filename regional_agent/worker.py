@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -24,6 +25,10 @@ INPUTS_PER_COMMIT = 1_000
 WORK_PER_COMMIT_MS = 20
 COMPLAINTS_MAX = 100
 _log = logging.getLogger(__name__)
+
+
+class JournalFailed(Exception):
+    """The journal took a commit no more: the agent has to end, its jobs need not. One line."""
 
 
 class BrokerTime:
@@ -155,8 +160,7 @@ class Worker:
         await self._finish(do)
 
     async def run(self) -> None:
-        """For ever. Raises what the journal raises: then the agent has to end, for nothing it
-        did since would be remembered."""
+        """For ever. Raises JournalFailed: nothing done after it would be remembered."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -213,15 +217,20 @@ class Worker:
 def commit(journal: Journal, writes: Sequence[act.Write], events: Sequence[pb.Event]) -> None:
     """Make writes durable in one commit; `events` are those of the `Tell`s, in order.
 
-    Raises RuntimeError when journal and conversation disagree about a number.
+    Raises JournalFailed; then nothing of it was kept.
     """
     told = iter(events)
-    with journal.commit() as tx:
-        for write in writes:
-            if isinstance(write, act.Tell):
-                _tell(tx, write, next(told))
-            else:
-                _write(tx, write)
+    try:
+        with journal.commit() as tx:
+            for write in writes:
+                if isinstance(write, act.Tell):
+                    _tell(tx, write, next(told))
+                else:
+                    _write(tx, write)
+    except (sqlite3.Error, OSError) as problem:
+        raise JournalFailed(f"{journal.path} cannot be written: {problem}") from problem
+    except (KeyError, ValueError) as problem:
+        raise JournalFailed(f"{journal.path} is not what this agent wrote: {problem}") from problem
 
 
 def _tell(tx: Transaction, write: act.Tell, event: pb.Event) -> None:
@@ -231,7 +240,7 @@ def _tell(tx: Transaction, write: act.Tell, event: pb.Event) -> None:
     else:
         seq = tx.event(uid, payload)
     if seq != write.event_seq:
-        raise RuntimeError(f"event {write.event_seq} of {uid} became {seq} in the journal")
+        raise ValueError(f"event {write.event_seq} of {uid} became {seq} in the journal")
 
 
 def _write(tx: Transaction, write: act.Write) -> None:

@@ -19,6 +19,7 @@ from federation.wire import session as pb
 REPORT_BYTES_MAX = 256 * 1024
 REPORTS_PER_S = 1.0
 REPORTS_AT_ONCE = 3.0
+COMPLAIN_EVERY_S = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +51,7 @@ class Incoming:
         self._session = session
         self._readers = readers
         self._allowances: dict[str, Allowance] = {}
+        self._complained_s = float("-inf")
         self.last_seq = last_seq
 
     def take(
@@ -67,7 +69,9 @@ class Incoming:
             try:
                 found = self._report(report, now_ms, now_s)
             except ValueError as problem:
-                _log.warning("report of %s dropped: %s", self._cluster, problem)
+                if now_s - self._complained_s > COMPLAIN_EVERY_S:
+                    self._complained_s = now_s
+                    _log.warning("report of %s dropped: %s", self._cluster, problem)
                 continue
             if found is not None:
                 yield found
