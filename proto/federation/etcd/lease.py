@@ -67,8 +67,7 @@ class KeptLease:
         """Stop renewing and give the lease back; if that fails it ends by itself."""
         if self._task is not None:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
         self._lost.set()
         with suppress(StoreError):
             await self._leases.revoke(self.id)

@@ -248,7 +248,8 @@ class Members:
     async def close(self) -> None:
         """End all calls and connections."""
         self.closed = True
-        for task in self._connecting.values():
-            task.cancel()
+        # They see that and end by themselves; cancelled they would look like their callers'
+        # own cancellation.
+        await asyncio.gather(*self._connecting.values(), return_exceptions=True)
         for channel in self._channels.values():
             await channel.close()
