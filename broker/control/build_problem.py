@@ -6,12 +6,16 @@ from the free figures and is taken off the quotas here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.control.distances import Distances, measure
+from broker.control.policy_limits import policy_refusal
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
 from broker.model.jobs import Attempt, Job
+from broker.model.policies import ISOLATION_GRADES, Ruling
 from broker.sense.accounting import free_pools
 from broker.sense.fleet import unusable
 from federation.jobs import JobSpec
@@ -22,17 +26,32 @@ GIB = 1024**3
 FRAGMENTATION_USD_PER_NODE = 0.05
 """A nudge to keep whole nodes free for gangs; far below any real price, so it decides ties."""
 PLANNED_COPIES_MAX = 100_000
-ISOLATION_RANK = {"shared-uid": 0, "per-user": 1, "sandboxed": 2, "hard": 3}
+ISOLATION_RANK = {grade: rank for rank, grade in enumerate(ISOLATION_GRADES)}
 CPU = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that wants places: so many copies (1, or tasks of an array)."""
+    """A job that wants places: so many copies (1, or tasks of an array).
+
+    `spec` has the limits of the job and of its policies; `ruling` says whose they are.
+    """
 
     job: Job
     spec: JobSpec
     copies: int
+    ruling: Ruling | None = None
+
+    @staticmethod
+    def under(ruling: Ruling, job: Job, copies: int) -> Waiting:
+        """A job as its policies have it."""
+        return Waiting(job, ruling.spec, copies, ruling)
+
+    @property
+    def user_region(self) -> str | None:
+        """Where its users, or what it must be near to, are."""
+        place = self.spec.placement
+        return place.max_rtt.to if place.max_rtt else place.user_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +72,12 @@ def pool_name(cluster: str, pool: str) -> str:
 
 def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
     """The problem: oldest job first."""
-    regions = world.fleet.regions
-    rtt, known = round_trips(world.fleet, world.typed_rtt_ms)
+    waiting = list(waiting)
+    wanted = {w.user_region for w in waiting if w.user_region}
+    wanted |= {trip.to for w in waiting if w.ruling for trip in w.ruling.round_trips}
+    regions = tuple(sorted({*map(str, world.fleet.regions), *wanted}))
+    costly = any(w.ruling and w.ruling.latency_usd_per_ms for w in waiting)
+    distances = measure(world.fleet, world.typed_rtt_ms, regions, unknown_is_far=costly)
     views = [world.fleet.clusters[name] for name in sorted(world.fleet.clusters)]
     pools = [pool for view in views for pool in _pools(view, world)]
     jobs = sorted(waiting, key=lambda w: (w.job.created_ms, w.job.id))
@@ -64,7 +87,7 @@ def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
         regions=regions,
         clusters=tuple(_cluster(view) for view in views),
         pools=tuple(pools),
-        jobs=tuple(_job(w, views, known, world.now_ms) for w in jobs),
+        jobs=tuple(_job(w, views, distances, world.now_ms) for w in jobs),
         objective=pm.Objective(
             mode=pm.Mode.PLACE_FIRST,
             weight_per_accelerator=dict.fromkeys(sorted(priorities), 1.0),
@@ -74,46 +97,20 @@ def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
             _tenant(policy, held.get(name, {}))
             for name, policy in sorted(world.tenants.items())
         ),
-        rtt_ms=tuple(tuple(rtt[a, b] for b in regions) for a in regions),
+        rtt_ms=tuple(tuple(distances.rtt_ms[a, b] for b in regions) for a in regions),
     )
-
-
-def round_trips(
-    fleet: Fleet, typed_ms: Mapping[tuple[str, str], float]
-) -> tuple[dict[tuple[str, str], float], frozenset[tuple[str, str]]]:
-    """Milliseconds between regions, and which pairs are known at all.
-
-    Measured beats typed; either direction serves; within a region it is 0; unknown is 0 here and
-    refused wherever a job sets a limit.
-    """
-    best: dict[tuple[str, str], float] = {}
-    for view in fleet.clusters.values():
-        for trip in view.round_trips:
-            if trip.rtt_us >= 0:
-                pair = (view.identity.region, trip.target_region)
-                best[pair] = min(best.get(pair, float("inf")), trip.rtt_us / 1000)
-    rtt: dict[tuple[str, str], float] = {}
-    known: set[tuple[str, str]] = set()
-    for a in fleet.regions:
-        for b in fleet.regions:
-            found = [m[p] for m in (best,) for p in ((a, b), (b, a)) if p in m]
-            if not found:
-                found = [typed_ms[p] for p in ((a, b), (b, a)) if p in typed_ms]
-            if a == b:
-                found = [0.0]
-            rtt[a, b] = min(found, default=0.0)
-            if found:
-                known.add((a, b))
-    return rtt, frozenset(known)
 
 
 def _cluster(view: ClusterView) -> pm.Cluster:
-    delay_ms = view.capacity.start_p50_ms if view.capacity else 0
     return pm.Cluster(
-        view.identity.name,
-        view.identity.region,
-        start_delay_s=(delay_ms + view.handshake_ms) / 1000,
+        view.identity.name, view.identity.region, start_delay_s=start_delay_s(view)
     )
+
+
+def start_delay_s(view: ClusterView) -> float:
+    """Seconds from a decision to a start there, as learned from starts before."""
+    delay_ms = view.capacity.start_p50_ms if view.capacity else 0
+    return (delay_ms + view.handshake_ms) / 1000
 
 
 def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
@@ -188,17 +185,18 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
 def _job(
     waiting: Waiting,
     views: Sequence[ClusterView],
-    known_rtt: frozenset[tuple[str, str]],
+    distances: Distances,
     now_ms: int,
 ) -> pm.Job:
     job, spec = waiting.job, waiting.spec
     place, resources = spec.placement, spec.resources
     models, per_replica = slots(spec)
     rtt = place.max_rtt
-    user_region = rtt.to if rtt else place.user_region
+    user_region = waiting.user_region
+    latency_usd = waiting.ruling.latency_usd_per_ms if waiting.ruling and user_region else 0.0
     deadline_ms = spec.deadline_ms(job.created_ms)
     runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
-    excluded = _excluded(waiting, views, known_rtt, now_ms)
+    excluded = _excluded(waiting, views, distances, now_ms)
     return pm.Job(
         id=job.id,
         tenant=job.tenant,
@@ -214,6 +212,7 @@ def _job(
         user_region=user_region,
         regions=tuple(place.regions) or None,
         max_rtt_ms=rtt.ms if rtt else None,
+        latency_usd_per_ms=latency_usd,
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
         budget_usd=_usd(place.budget_micro_usd),
         max_price_usd_per_accelerator_hour=_usd(
@@ -232,16 +231,18 @@ def _usd(micro_usd: int | None) -> float | None:
 def _excluded(
     waiting: Waiting,
     views: Sequence[ClusterView],
-    known_rtt: frozenset[tuple[str, str]],
+    distances: Distances,
     now_ms: int,
 ) -> dict[str, Refusal]:
     found: dict[str, Refusal] = {}
     for view in views:
         refusal = (
-            _not_named(waiting.spec, view)
+            policy_refusal(waiting.ruling, view, distances)
+            or _not_named(waiting.spec, view)
             or _not_trusted(waiting, view)
             or _avoided(waiting.job, view, now_ms)
-            or _rtt_unknown(waiting.spec, view, known_rtt)
+            or _rtt_unknown(waiting.spec, view, distances.known)
+            or _starts_late(waiting.spec, view)
         )
         if refusal is not None:
             found[view.identity.name] = refusal
@@ -304,6 +305,19 @@ def _avoided(job: Job, view: ClusterView, now_ms: int) -> Refusal | None:
                 advice=f"tried again in {left}",
             )
     return None
+
+
+def _starts_late(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    limit_s, delay_s = spec.placement.max_start_delay_s, start_delay_s(view)
+    if limit_s is None or delay_s <= limit_s:
+        return None
+    return Refusal(
+        RefusalCode.START_DELAY_EXCEEDED,
+        view.identity.name,
+        needed=f"a start within {format_duration(limit_s)}",
+        available=f"{delay_s:.4g} s as measured",
+        advice=f"max_start_delay {format_duration(math.ceil(delay_s))}",
+    )
 
 
 def _rtt_unknown(

@@ -26,6 +26,8 @@ from federation.wire import records as pb
 
 SCHEMA = 1
 SOURCES_KEPT = 512
+RULINGS_KEPT = 1_000
+"""Most jobs are copies of one seen lately."""
 
 
 class Records(Protocol):
@@ -77,6 +79,7 @@ class PolicyBook:
         self._changes = -1
         self._policies = Policies()
         self._sources: dict[str, PolicyVersion | InvalidPolicy] = {}
+        self._rulings: dict[str, Ruling] = {}
 
     @property
     def stamp(self) -> int:
@@ -88,11 +91,21 @@ class PolicyBook:
         if self._changes != self.stamp:
             self._changes = self.stamp
             self._policies = self._read()
+            self._rulings.clear()
         return self._policies
 
-    def govern(self, spec: JobSpec) -> Ruling:
-        """What the policies in force make of a job (its tenant filled in)."""
-        return govern(spec, self.policies())
+    def govern(self, spec: JobSpec, digest: str = "") -> Ruling:
+        """What the policies in force make of a job (its tenant filled in). `digest`, of the spec
+        as stored, finds the ruling of an equal job; empty where there is none."""
+        policies = self.policies()
+        ruling = self._rulings.get(digest)
+        if ruling is None:
+            ruling = govern(spec, policies)
+            if digest:
+                if len(self._rulings) >= RULINGS_KEPT:
+                    self._rulings.clear()
+                self._rulings[digest] = ruling
+        return ruling
 
     def version(self, name: str, version: int) -> PolicyVersion | None:
         """One version, in force or not; None where there is none or it cannot be read."""

@@ -1,0 +1,83 @@
+"""Where the policies of a job keep it out of a cluster, told with the policy's name. Pure."""
+
+from __future__ import annotations
+
+from broker.control.distances import Distances
+from broker.model.fleet import ClusterView
+from broker.model.policies import ISOLATION_GRADES, RttLimit, Ruling
+from federation.refusals import Refusal, RefusalCode
+
+_ADVICE = "choose another policy, or ask an operator"
+
+
+def policy_refusal(
+    ruling: Ruling | None, view: ClusterView, distances: Distances
+) -> Refusal | None:
+    """Why a job's policies keep it out of a cluster; None where they do not."""
+    if ruling is None:
+        return None
+    name = view.identity.name
+    if ruling.conflicts:
+        first = ruling.conflicts[0]
+        return Refusal(
+            RefusalCode.POLICY_DENIED, name, available=first.problem, advice=first.remedy
+        )
+    distant = (_far(ruling, limit, view, distances) for limit in ruling.round_trips)
+    return (
+        _region(ruling, view)
+        or _isolation(ruling, view)
+        or next((refusal for refusal in distant if refusal is not None), None)
+    )
+
+
+def _region(ruling: Ruling, view: ClusterView) -> Refusal | None:
+    owner, allowed = ruling.origins.get("regions"), ruling.spec.placement.regions
+    if owner is None or view.identity.region in allowed:
+        return None
+    return Refusal(
+        RefusalCode.POLICY_DENIED,
+        view.identity.name,
+        needed=f"{' or '.join(allowed)} ({owner})",
+        available=view.identity.region,
+        advice=_ADVICE,
+    )
+
+
+def _isolation(ruling: Ruling, view: ClusterView) -> Refusal | None:
+    owner, wanted = ruling.origins.get("isolation"), ruling.spec.resources.isolation
+    given = view.identity.isolation
+    rank = ISOLATION_GRADES.index(given) if given in ISOLATION_GRADES else 0
+    if owner is None or wanted is None or rank >= ISOLATION_GRADES.index(wanted):
+        return None
+    return Refusal(
+        RefusalCode.ISOLATION_TOO_WEAK,
+        view.identity.name,
+        needed=f"{wanted} ({owner})",
+        available=given or "nothing stated",
+        advice=_ADVICE,
+    )
+
+
+def _far(
+    ruling: Ruling, limit: RttLimit, view: ClusterView, distances: Distances
+) -> Refusal | None:
+    pair = (limit.to, str(view.identity.region))
+    needed = f"at most {limit.ms:g} ms to {limit.to} ({ruling.origins[f'max_rtt to {limit.to}']})"
+    if pair not in distances.known:
+        return Refusal(
+            RefusalCode.ROUND_TRIP_UNKNOWN,
+            view.identity.name,
+            needed,
+            "nobody measured it",
+            "give the agents a latency target there, or type the figure",
+        )
+    ms = distances.rtt_ms[pair]
+    if ms <= limit.ms * (1 + 1e-9):
+        return None
+    return Refusal(
+        RefusalCode.ROUND_TRIP_TOO_LONG,
+        view.identity.name,
+        needed,
+        f"{ms:.4g} ms",
+        _ADVICE,
+    )
