@@ -70,12 +70,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "this version places the replicas of a gang in one cluster, no closer",
         "write topology: cluster, or leave it out",
     ),
-    (
-        "placement.policy",
-        lambda s: s.placement.policy,
-        "this version has no named policies yet",
-        "write the limits under placement",
-    ),
     ("placement.spread", lambda s: s.placement.spread, "not supported yet", _LEAVE_OUT),
     (
         "placement.anti_affinity",

@@ -7,8 +7,8 @@ back to the leader's round, which is the only place where anything is placed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from broker.control.books import Admitted, Books, copies_wanted
@@ -59,6 +59,7 @@ class CycleRecord:
     decided: Decided
     world: World
     applier: PlanApplier
+    policies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by job, if any
 
 
 class Cycles:
@@ -118,6 +119,7 @@ class Cycles:
                 decided,
                 world,
                 applier,
+                {w.job.id: w.ruling.policies for w in waiting if w.ruling and w.ruling.policies},
             )
         )
         return len(applier.placed)
@@ -166,7 +168,7 @@ def queue(books: Books, now_ms: int) -> list[Waiting]:
         limit = admitted.spec.array.limit if admitted.spec.array else None
         copies = copies_wanted(job, limit)
         if copies > 0:
-            found.append(Waiting(job, admitted.spec, copies))
+            found.append(Waiting.under(admitted.rules, job, copies))
             if len(found) >= CYCLE_JOBS_MAX:
                 break
     return found

@@ -15,6 +15,8 @@ from typing import Any
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World, build
 from broker.control.office import Office
+from broker.control.policies import ruling_class
+from broker.control.policy_book import PolicyBook
 from broker.control.sites import Sites
 from broker.control.viewing import Viewer
 from broker.decide.explain import Candidate, Explanation, candidates, explain_unplaced
@@ -27,7 +29,7 @@ from broker.sense.fleet import read_tenants
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.ids import Cluster, JobId, Tenant
-from federation.jobs import JobSpec, class_key
+from federation.jobs import JobSpec
 from federation.runs import Runs
 from federation.units import format_utc
 
@@ -52,6 +54,7 @@ class Explainer:
         self._ledger = ledger
         self._clock = clock
         self._typed = typed_rtt_ms
+        self._policies = PolicyBook(projection)
 
     async def explain(self, job: Job, spec: JobSpec, viewer: Viewer) -> dict[str, Any]:
         """A job's receipt while it runs or has ended; what it waits for while it waits."""
@@ -74,7 +77,7 @@ class Explainer:
             name=spec.name or "",
             subject=viewer.subject,
             priority=spec.priority,
-            class_key=class_key(spec, 24 * 3600),
+            class_key=ruling_class(self._policies.govern(spec), 24 * 3600),
             created_ms=now_ms,
             changed_ms=now_ms,
             tasks=spec.array.tasks if spec.array else Runs(),
@@ -86,12 +89,15 @@ class Explainer:
     # A decision made for the answer -------------------------------------------------------------
 
     async def _decide(self, job: Job, spec: JobSpec) -> dict[str, Any]:
-        world = self._world()
+        world, ruling = self._world(), self._policies.govern(spec)
         limit = spec.array.limit if spec.array else None
         copies = max(copies_wanted(replace(job, held=False), limit), 1)
-        problem = build(world, [Waiting(job, spec, copies)])
+        problem = build(world, [Waiting.under(ruling, job, copies)])
         decided = await self._office.decide(problem)
-        return await asyncio.to_thread(_answer, problem, decided.plan, job, world, decided.cpu_s)
+        told = await asyncio.to_thread(
+            _answer, problem, decided.plan, job, world, decided.cpu_s
+        )
+        return {**told, "policies": list(ruling.policies)}
 
     def _world(self) -> World:
         attempts: dict[str, list[Attempt]] = {}

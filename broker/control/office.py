@@ -17,6 +17,7 @@ from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
+from broker.control.policy_book import PolicyBook
 from broker.control.sites import Sites
 from broker.feedback.ports import Ledger, LogStore
 from broker.model.fleet import ClusterState
@@ -127,7 +128,7 @@ class Office:
 
     def _open_term(self, leadership: Leadership) -> Term:
         ports, gateway = self._ports, self._gateway()
-        books = Books(ports.keyring.mac_key_of)
+        books = Books(ports.keyring.mac_key_of, PolicyBook(ports.projection))
         committer = GroupCommitter(ports.store, guard=lambda: leadership.guard)
         closer = Closer(
             CloserPorts(

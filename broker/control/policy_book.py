@@ -7,20 +7,19 @@ given twice and history is never rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
-from broker.control.policies import govern
+from broker.control.policies import govern, not_the_newest
 from broker.control.policy_text import InvalidPolicy, read_policy
 from broker.model.policies import Policies, PolicyVersion, Ruling
-from broker.sense.fleet import identity_from
 from broker.state import keys
 from broker.state.codec import RecordUnreadable
 from broker.state.store import Store
-from federation.jobs import JobSpec
+from federation.jobs import FieldError, JobSpec
 from federation.kv import KeyValue, ModRevisionIs, Put, Txn
 from federation.wire import records as pb
 
@@ -120,12 +119,20 @@ class PolicyBook:
         found = (self._decoded(kv.value) for kv in self._records.under(keys.policy_versions(name)))
         return [version for version in found if isinstance(version, PolicyVersion)]
 
-    def regions_of(self) -> dict[str, str]:
-        """The region of every cluster with a record."""
+    def faults(self, spec: JobSpec) -> list[FieldError]:
+        """Why a job may not be submitted under the policies in force, both sides named."""
+        policies = self.policies()
+        ruling = govern(spec, policies, self._regions_of(spec.placement.clusters))
+        pinned = not_the_newest(spec, policies)
+        conflicts = (*ruling.conflicts, pinned) if pinned else ruling.conflicts
+        return [FieldError(c.path, c.value, c.problem, c.remedy) for c in conflicts]
+
+    def _regions_of(self, clusters: Iterable[str]) -> dict[str, str]:
         found = {}
-        for kv in self._records.under(keys.CLUSTERS):
-            identity = identity_from(pb.ClusterRecord.FromString(kv.value))
-            found[str(identity.name)] = str(identity.region)
+        for cluster in clusters:
+            raw = self._records.value(keys.cluster(cluster))
+            if raw is not None:
+                found[cluster] = pb.ClusterRecord.FromString(raw).region
         return found
 
     def _read(self) -> Policies:

@@ -53,8 +53,9 @@ def receipts(cycle: CycleRecord) -> tuple[ReceiptEntry, ...]:
     jobs = {job.id: job for job in cycle.problem.jobs}
     for attempt in cycle.applier.placed:
         pool = f"{attempt.cluster}/{attempt.pool}"
+        policies = cycle.policies.get(attempt.job, ())
         job = jobs[attempt.job]
-        key = (pool, repr((job.tenant, job.accelerators, job.runtime_h, job.regions)))
+        key = (pool, repr((job.tenant, job.accelerators, job.runtime_h, job.regions, *policies)))
         if key not in tables:
             if len(tables) >= RECEIPT_TABLES_MAX:
                 continue
@@ -79,6 +80,7 @@ def _body(cycle: CycleRecord, job: str) -> bytes:
         "candidates": rows,
         "waiting": [],
         "smallest_change": None,
+        "policies": list(cycle.policies.get(job, ())),
         "decision": decision_json(
             cycle.cycle, cycle.decided.plan, cycle.started_ms, cycle.decided.cpu_s
         ),

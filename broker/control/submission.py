@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.control.admission_rules import blobs_named, complete, display_name
+from broker.control.policies import ruling_class
+from broker.control.policy_book import PolicyBook
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.jobs import Job
@@ -24,14 +26,7 @@ from broker.state.projection import Projection
 from broker.state.store import Store
 from federation.environment import Clock, Ids
 from federation.ids import JobId, Tenant, derive_job_id
-from federation.jobs import (
-    FieldError,
-    InvalidJob,
-    JobSpec,
-    canonical_bytes,
-    class_key,
-    parse_job_spec,
-)
+from federation.jobs import FieldError, InvalidJob, JobSpec, canonical_bytes, parse_job_spec
 from federation.kv import (
     REQUEST_BYTES_MAX,
     Absent,
@@ -140,6 +135,7 @@ class Submissions:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self.tenants = Tenants(shell.projection.value)
+        self.policies = PolicyBook(shell.projection)
         self._turn = 0
 
     def tenant_of(self, spec: JobSpec, viewer: Viewer) -> str:
@@ -159,15 +155,14 @@ class Submissions:
         return tenant
 
     def complete(self, data: object, viewer: Viewer) -> JobSpec:
-        """`data` as a spec with tenant, deadline and runtime filled in.
-
-        Raises InvalidJob with every error, TenantRefused.
-        """
+        """`data` as a spec with tenant, deadline and runtime filled in; its policies are looked
+        at, not written in. Raises InvalidJob with every error, TenantRefused."""
         spec = parse_job_spec(data)
         policy = self.tenants.policy(self.tenant_of(spec, viewer))
         done = complete(spec, policy, self._shell.clock.now_ms())
-        if done.errors:
-            raise InvalidJob(list(done.errors))
+        errors = [*done.errors, *self.policies.faults(done.spec)]
+        if errors:
+            raise InvalidJob(errors)
         return done.spec
 
     async def submit(self, data: Sequence[object], request: Request) -> Submitted:
@@ -241,7 +236,8 @@ class Submissions:
         viewer, tenant = request.viewer, spec.tenant or DEFAULT_TENANT
         stored = canonical_bytes(spec)
         kid, key = self._shell.mac_keys.mac_key
-        mac = admission_mac(key, job_id, tenant, spec_digest(stored), viewer.subject)
+        digest = spec_digest(stored)
+        mac = admission_mac(key, job_id, tenant, digest, viewer.subject)
         record = pb.SpecRecord(
             schema=SCHEMA,
             job=job_id,
@@ -259,7 +255,7 @@ class Submissions:
             name=display_name(spec),
             subject=viewer.subject,
             priority=spec.priority,
-            class_key=class_key(spec, spec.max_runtime_s or 0),
+            class_key=ruling_class(self.policies.govern(spec, digest), spec.max_runtime_s or 0),
             created_ms=now_ms,
             changed_ms=now_ms,
             tasks=spec.array.tasks if spec.array else Runs(),
