@@ -63,6 +63,8 @@ class Closer:
         self._attempts: asyncio.Queue[Attempt] = asyncio.Queue()
         self._rows: list[LedgerBatch] = []
         self._rows_waiting = asyncio.Event()
+        self._oldest_row_ms = 0
+        self._writing_since_ms = 0
         self._written: asyncio.Condition = asyncio.Condition()
         self._audit_count = 0
         self._ended_jobs: dict[str, int] = {}
@@ -109,7 +111,13 @@ class Closer:
         self._add(LedgerBatch(jobs=(job_entry(job, admitted.raw if admitted else b"", labels),)))
         self._ended_jobs[job.id] = job.ended_ms
 
+    def ledger_lag_ms(self) -> int:
+        """How long the oldest row that is not yet in the ledger has waited; 0 where none waits."""
+        since_ms = self._writing_since_ms or self._oldest_row_ms
+        return max(self._ports.clock.now_ms() - since_ms, 0) if since_ms else 0
+
     def _add(self, batch: LedgerBatch) -> None:
+        self._oldest_row_ms = self._oldest_row_ms or self._ports.clock.now_ms()
         self._rows.append(batch)
         self._rows_waiting.set()
 
@@ -128,8 +136,10 @@ class Closer:
             await self._rows_waiting.wait()
             self._rows_waiting.clear()
             rows, self._rows = self._rows, []
+            self._writing_since_ms, self._oldest_row_ms = self._oldest_row_ms, 0
             batch = _merged(rows)
             await self._patiently(partial(self._ports.ledger.record, batch))
+            self._writing_since_ms = 0
             self._jobs_in_ledger.update(entry.job for entry in batch.jobs)
 
     async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from broker.control.cycle import CycleRecord
 
 _log = logging.getLogger("tradewind.jobs")
-_RUNNING = AttemptPhase.RUNNING.value
+_RUNNING, _ENDED = AttemptPhase.RUNNING.value, AttemptPhase.ENDED.value
 
 
 class Observer:
@@ -93,27 +93,29 @@ class Observer:
         """Durable transitions of one job and its attempts."""
         talkative = _log.isEnabledFor(logging.DEBUG)
         for audit in audits:
-            if audit.after == _RUNNING and audit.before != _RUNNING:
+            if audit.after in (_RUNNING, _ENDED) and audit.before != audit.after:
                 attempt = attempt_of(audit.subject)
-                if attempt is not None and attempt.started_ms:
-                    self.metrics.started(attempt)
+                if attempt is not None:
+                    self._moved(attempt, audit)
             if talkative:
                 job, _, number = audit.subject.partition("-")
                 about = {"job": job, "attempt": audit.subject} if number else {"job": job}
                 _log.debug("%s: %s -> %s", audit.what, audit.before, audit.after, extra=about)
 
-    def attempt_ended(
-        self, job: Job, attempt: Attempt, traceparent: str, *, adopted: bool
-    ) -> None:
-        """An attempt ended. `adopted`: so an earlier leader found, which may have died before
-        its spans were sent; a span told twice is the same span."""
+    def _moved(self, attempt: Attempt, audit: Audit) -> None:
+        if audit.after == _ENDED:
+            self.metrics.ended(attempt)
+            _log.info("attempt ended", extra=_story(attempt))
+        elif attempt.started_ms:
+            self.metrics.started(attempt)
+
+    def attempt_ended(self, job: Job, attempt: Attempt, traceparent: str) -> None:
+        """An attempt ended; also one that an earlier leader found so, which may have died before
+        its spans were sent. A span told twice is the same span."""
         if self.spans.on:
             trace = trace_of(job.id, traceparent, self.spans)
             if trace.recorded:
                 self.spans.emit(attempt_spans(trace, attempt))
-        if not adopted:
-            self.metrics.ended(attempt)
-            _log.info("attempt ended", extra=_story(attempt))
 
     def job_ended(self, job: Job, traceparent: str) -> None:
         """A job ended."""

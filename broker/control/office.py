@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.act.gateway import Gateway
@@ -17,10 +17,13 @@ from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
+from broker.control.observing import Observer
 from broker.control.policy_book import PolicyBook
 from broker.control.sites import Sites
 from broker.feedback.ports import Ledger, LogStore
+from broker.lifecycle.commands import Audit
 from broker.model.fleet import ClusterState
+from broker.model.jobs import Attempt, Job
 from broker.model.problem import Problem
 from broker.sense.fleet import identity_from
 from broker.state import keys
@@ -32,6 +35,7 @@ from federation.environment import Clock
 from federation.handshake.frames import TicketKey
 from federation.handshake.values import KnownCluster, Offer
 from federation.kv import StoreError
+from federation.log_lines import fields
 from federation.wire import records as pb
 
 log = logging.getLogger("tradewind.office")
@@ -56,6 +60,7 @@ class OfficePorts:
     heartbeat_ms: int = 5_000
     keep_ended_s: float = 600.0
     typed_rtt_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    observer: Observer = field(default_factory=Observer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,11 @@ class Office:
         leadership = Leadership(ports.store, ports.clock, ports.candidate, ports.ttl_s)
         await leadership.win()
         self._last_epoch = leadership.epoch
+        with fields(epoch=leadership.epoch):
+            await self._serve(leadership)
+
+    async def _serve(self, leadership: Leadership) -> None:
+        ports = self._ports
         log.info("leading under epoch %d", leadership.epoch)
         await self._caught_up(leadership)
         term = self._open_term(leadership)
@@ -129,7 +139,8 @@ class Office:
     def _open_term(self, leadership: Leadership) -> Term:
         ports, gateway = self._ports, self._gateway()
         books = Books(ports.keyring.mac_key_of, PolicyBook(ports.projection))
-        committer = GroupCommitter(ports.store, guard=lambda: leadership.guard)
+        meter = ports.observer.metrics.commits("leader", ports.clock)
+        committer = GroupCommitter(ports.store, lambda: leadership.guard, meter)
         closer = Closer(
             CloserPorts(
                 books,
@@ -143,10 +154,11 @@ class Office:
             )
         )
         bell = asyncio.Event()
+        watched = _Watched(books, closer, ports.observer)
         effects = Effects(
-            audit=closer.audit,
-            close_attempt=closer.close_attempt,
-            close_job=closer.close_job,
+            audit=watched.audit,
+            close_attempt=watched.close_attempt,
+            close_job=watched.close_job,
             wake_planner=bell.set,
             alarm=self.alarm,
         )
@@ -158,6 +170,7 @@ class Office:
         def record(cycle: CycleRecord) -> None:
             self.last_cycle = cycle
             self.on_cycle(cycle, closer)
+            ports.observer.cycle(cycle, books.job, watched.traceparent)
 
         sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell)
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
@@ -170,6 +183,7 @@ class Office:
     def alarm(self, text: str) -> None:
         """Something an operator should know; shown in status."""
         log.warning("alarm: %s", text)
+        self._ports.observer.alarm()
         self.alarms.append((self._ports.clock.now_ms(), text))
         del self.alarms[:-100]
 
@@ -222,3 +236,36 @@ class Office:
         """Who leads, as etcd last said."""
         raw = self._ports.projection.value(keys.LEADER)
         return pb.LeaderRecord.FromString(raw) if raw else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Consequences of durable rounds: to the closer, and told to the observer."""
+
+    books: Books
+    closer: Closer
+    observer: Observer
+
+    def traceparent(self, job: str) -> str:
+        """The trace context a job was submitted with; empty for none."""
+        admitted = self.books.admitted(job)
+        return admitted.traceparent if admitted else ""
+
+    def audit(self, audits: Sequence[Audit]) -> None:
+        """Transitions."""
+        self.closer.audit(audits)
+        self.observer.transitions(audits, self._attempt)
+
+    def _attempt(self, uid: str) -> Attempt | None:
+        job = self.books.job_of(uid)
+        return job.attempt(uid) if job else None
+
+    def close_attempt(self, job: Job, attempt: Attempt) -> None:
+        """An attempt ended."""
+        self.closer.close_attempt(job, attempt)
+        self.observer.attempt_ended(job, attempt, self.traceparent(job.id))
+
+    def close_job(self, job: Job) -> None:
+        """A job ended."""
+        self.closer.close_job(job)
+        self.observer.job_ended(job, self.traceparent(job.id))

@@ -44,6 +44,19 @@ class _Item:
     done: asyncio.Future[TxnResult]
 
 
+Meter = Callable[[int], Callable[[], None]]
+"""Told how many changes a request carries as it begins; gives what to call when it is over."""
+
+
+def unmetered(_: int) -> Callable[[], None]:
+    """A `Meter` that measures nothing."""
+    return _done
+
+
+def _done() -> None:
+    return
+
+
 class GroupCommitter:
     """One lane of group commits.
 
@@ -55,10 +68,14 @@ class GroupCommitter:
     """
 
     def __init__(
-        self, store: Store, guard: Callable[[], Sequence[Compare]] = lambda: ()
+        self,
+        store: Store,
+        guard: Callable[[], Sequence[Compare]] = lambda: (),
+        meter: Meter = unmetered,
     ) -> None:
         self._store = store
         self._guard = guard
+        self._meter = meter
         self._waiting: deque[_Item] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
@@ -95,6 +112,7 @@ class GroupCommitter:
 
     async def _settle(self, group: list[_Item]) -> None:
         """Commit a group; every item of it has its answer afterwards, whatever happens."""
+        over = self._meter(len(group))
         try:
             await self._commit_group(group)
         except (RequestTooLarge, InvalidRequest) as error:
@@ -109,6 +127,7 @@ class GroupCommitter:
         except Exception as error:  # noqa: BLE001  a lane outlives a fault of its store
             _fail(group, error)
         finally:
+            over()
             _fail(group, AmbiguousCommit("the lane broke off"))
 
     def _next_group(self) -> list[_Item]:
