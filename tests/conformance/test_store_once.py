@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from broker.state.backends.memory import MemoryStore
-from federation.etcd.once import txn_once
 from federation.kv import (
     Absent,
     AmbiguousCommit,
@@ -19,6 +18,7 @@ from federation.kv import (
     Txn,
     TxnResult,
 )
+from federation.once import txn_once
 from tests.conformance.test_store_memory import SetClock
 
 PROBE = Put("probe", b"nonce")

@@ -17,8 +17,7 @@ import pytest
 from federation.etcd.admin import Access, EtcdAdmin
 from federation.etcd.client import EtcdClient
 from federation.etcd.endpoints import Timeouts, Tls, parse_endpoint
-from federation.etcd.lease import KeptLease
-from federation.etcd.once import Once, txn_once
+from federation.kept_lease import KeptLease
 from federation.kv import (
     Absent,
     AmbiguousCommit,
@@ -32,6 +31,7 @@ from federation.kv import (
     Txn,
     WatchEvent,
 )
+from federation.once import Once, txn_once
 from tests.etcd_server import EtcdServer, Member, require_binary
 
 pytestmark = pytest.mark.etcd
