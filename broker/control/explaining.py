@@ -89,7 +89,7 @@ class Explainer:
     # A decision made for the answer -------------------------------------------------------------
 
     async def _decide(self, job: Job, spec: JobSpec) -> dict[str, Any]:
-        world, ruling = self._world(), self._policies.govern(spec)
+        world, ruling = self.world(), self._policies.govern(spec)
         limit = spec.array.limit if spec.array else None
         copies = max(copies_wanted(replace(job, held=False), limit), 1)
         problem = build(world, [Waiting.under(ruling, job, copies)])
@@ -99,7 +99,8 @@ class Explainer:
         )
         return {**told, "policies": list(ruling.policies)}
 
-    def _world(self) -> World:
+    def world(self) -> World:
+        """The world at this instant, as this replica sees it."""
         attempts: dict[str, list[Attempt]] = {}
         for job in self._projection.jobs():
             for attempt in job.attempts:

@@ -62,9 +62,8 @@ def read_policy(source: str) -> Policy:
     reader = _Reader()
     node = _compose(source)
     found = reader.mapping(node, "", reader.top())
-    for key in ("name",):
-        if key not in found and not any(fault.path == key for fault in reader.faults):
-            reader.add(node, key, _Bad("missing", "write name: the-name-of-the-policy"))
+    if "name" not in found and not any(fault.path in ("", "name") for fault in reader.faults):
+        reader.add(node, "name", _Bad("missing", "write name: the-name-of-the-policy"))
     if reader.faults:
         faults = sorted(reader.faults, key=lambda fault: (fault.line, fault.column))
         raise InvalidPolicy(faults[:FAULTS_MAX])
@@ -323,9 +322,8 @@ class _Reader:
     def mapping(self, node: Node, path: str, keys: Mapping[str, Read]) -> dict[str, Any]:
         """The values of a mapping that could be read, under the names the values have."""
         if not isinstance(node, yaml.nodes.MappingNode):
-            remedy = "write match: {} to match every job" if path == "match" else (
-                "write keys and values"
-            )  # fmt: skip
+            every = "write match: {} to match every job"
+            remedy = every if path == "match" else "write keys and values"
             self.add(node, path, _Bad("not a mapping of keys to values", remedy))
             return {}
         found: dict[str, Any] = {}
