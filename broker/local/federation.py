@@ -220,7 +220,8 @@ class LocalFederation:
             ready = {str(c["name"]) for c in known if c.get("connected") and c.get("pools")}
             if wanted <= ready:
                 return
-            last.append(f"missing: {', '.join(sorted(wanted - ready))}")
+            missing = sorted(wanted - ready)
+            last.append(f"missing: {', '.join(missing)}; {tail(self.home.log(missing[0]))[-300:]}")
 
     async def _waiting(self, what: str, why: str) -> Any:
         """Turns of a loop that waits; each is given a list for the last thing that was said."""
