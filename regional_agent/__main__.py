@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import typer
 
+from federation.log_lines import configure
 from federation.system import SystemClock
 from regional_agent import site_view
 from regional_agent.act.journal import JournalInUse
@@ -94,14 +94,10 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
     """Run the agent. SIGTERM ends it at once; keeper and jobs live on."""
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
     state = _state(state_dir)
     try:
         settings = load_settings(state, config)
+        configure(settings.log_format, sys.stderr, verbose=verbose)
         overrides: dict[str, Any] = {"stop_jobs": stop_jobs}
         if latency_responder:
             overrides["latency_responder"] = latency_responder

@@ -46,6 +46,7 @@ from regional_agent.session.ledger import Ledger, Pool
 from regional_agent.settings import AgentSettings, job_path
 from regional_agent.status import Status, write_status
 from regional_agent.translate import remembered, view_of
+from regional_agent.watching import Watching
 from regional_agent.worker import BrokerTime, Outbox, Worker
 
 JOURNAL = "journal.db"
@@ -125,6 +126,10 @@ class Agent:
         )
         self.effects = Effects(means, self.worker.put)
         self.worker.carry_out(self.effects.start)
+        self.watching = Watching(
+            settings, identity.cluster, self.conversation.held, self._status
+        )
+        self.worker.tell_also(self.watching.told)
 
     # Running ----------------------------------------------------------------------------------
 
@@ -132,6 +137,7 @@ class Agent:
         """Until cancelled. Jobs and keeper stay, unless the settings say `stop_jobs`."""
         responder = await self._responder()
         try:
+            await self._watched()
             await self._recover()
             async with asyncio.TaskGroup() as tasks:
                 for work in (
@@ -160,7 +166,14 @@ class Agent:
             await self._etcd.close()
         if responder is not None:
             await responder.stop()
+        await self.watching.close()
         self.journal.close()
+
+    async def _watched(self) -> None:
+        try:
+            await self.watching.start()
+        except OSError as problem:
+            raise AgentError(f"metrics_listen: {problem}") from problem
 
     async def _recover(self) -> None:
         """Before anything new: what the scheduler says of what was accepted before."""
@@ -229,38 +242,38 @@ class Agent:
     # Facts ------------------------------------------------------------------------------------
 
     def _write_status(self, *, stopped: bool) -> None:
+        write_status(self.settings.state_dir, self._status(stopped=stopped))
+
+    def _status(self, *, stopped: bool = False) -> Status:
         link, position = self.dialler.state, self.journal.position
         capacity = self.reporter.last_capacity
         pools = capacity.pools if capacity else ()
-        write_status(
-            self.settings.state_dir,
-            Status(
-                pid=0 if stopped else os.getpid(),
-                version=version(),
-                cluster=self._identity.cluster,
-                region=self._identity.region,
-                connected=link.connected and not stopped,
-                broker=link.address,
-                since_ms=link.since_ms,
-                code=link.code,
-                reason="stopped" if stopped else link.reason,
-                epoch=position.epoch,
-                event_seq=position.event_seq,
-                unacknowledged=len(self.outbox),
-                dispatch_seq=position.dispatch_seq,
-                live_attempts=len(self.conversation.asked),
-                certificate_expires_ms=self._identity.facts.not_after_ms,
-                pools=tuple(
-                    (
-                        p.pool,
-                        p.groups[0].accelerator if p.groups else "",
-                        sum(g.free * g.count for g in p.groups),
-                        sum(g.total * g.count for g in p.groups),
-                    )
-                    for p in pools
-                ),
-                updated_ms=self._clock.now_ms(),
+        return Status(
+            pid=0 if stopped else os.getpid(),
+            version=version(),
+            cluster=self._identity.cluster,
+            region=self._identity.region,
+            connected=link.connected and not stopped,
+            broker=link.address,
+            since_ms=link.since_ms,
+            code=link.code,
+            reason="stopped" if stopped else link.reason,
+            epoch=position.epoch,
+            event_seq=position.event_seq,
+            unacknowledged=len(self.outbox),
+            dispatch_seq=position.dispatch_seq,
+            live_attempts=len(self.conversation.asked),
+            certificate_expires_ms=self._identity.facts.not_after_ms,
+            pools=tuple(
+                (
+                    p.pool,
+                    p.groups[0].accelerator if p.groups else "",
+                    sum(g.free * g.count for g in p.groups),
+                    sum(g.total * g.count for g in p.groups),
+                )
+                for p in pools
             ),
+            updated_ms=self._clock.now_ms(),
         )
 
     def _hello(self, connect_ms: int) -> Hello:

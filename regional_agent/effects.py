@@ -17,6 +17,7 @@ from typing import TypeVar
 from federation.environment import Clock
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
+from federation.traces import TRACEPARENT
 from regional_agent.act.backends.https_blobs import HttpsBlobs
 from regional_agent.act.blobs import BlobUnavailable, BlobUnknown
 from regional_agent.act.schedulers.port import (
@@ -254,6 +255,8 @@ def launch_order(launch: act.Launch, env: tuple[tuple[str, str], ...]) -> Launch
     """An accepted attempt as the scheduler takes it."""
     spec, placement = launch.spec, launch.placement
     array = bool(placement.tasks)
+    if launch.traceparent:
+        env = (*env, (TRACEPARENT, launch.traceparent))
     return LaunchOrder(
         uid=launch.uid,
         job=launch.job,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from federation.accelerators import identify
+from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
@@ -53,6 +54,14 @@ def _day_ms(value: object) -> int:
     if len(text) == _DAY_TEXT_CHARS:
         text += "T00:00:00Z"
     return parse_rfc3339_ms(text)
+
+
+def _loopback(value: str) -> str:
+    """An address only this machine reaches: what is served there asks for no password."""
+    host, _, port = value.rpartition(":")
+    if value and (host.strip("[]") not in ("127.0.0.1", "::1", "localhost") or not port.isdigit()):
+        raise ValueError("host:port on loopback, such as 127.0.0.1:9465")
+    return value
 
 
 class PoolSettings(_Part):
@@ -136,6 +145,8 @@ class _File(_Part):
     tenants: tuple[str, ...] = ()
     isolation: Literal["shared-uid"] = "shared-uid"
     env: Mapping[str, str] = {}
+    log_format: LogFormat | None = None
+    metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
     blob_cache_bytes: Annotated[
         int, BeforeValidator(parse_bytes), Field(alias="blob_cache")
     ] = 10 * 2**30
@@ -146,7 +157,9 @@ class AgentSettings:
     """Everything an agent is told. `broker` empty: the API that enrolment named.
 
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
-    host has. `stop_jobs`: end jobs and keeper together with the agent.
+    host has. `stop_jobs`: end jobs and keeper together with the agent. `metrics_listen` is
+    host:port on loopback, empty for none; `log_format` None: text on a terminal, else JSON;
+    `otel` the standard OTEL_* variables, which alone decide of traces.
     """
 
     state_dir: Path
@@ -165,6 +178,9 @@ class AgentSettings:
     blob_cache_bytes: int = 10 * 2**30
     keeper_arguments: tuple[str, ...] = ()
     stop_jobs: bool = False
+    log_format: LogFormat | None = None
+    metrics_listen: str = ""
+    otel: tuple[tuple[str, str], ...] = ()
 
 
 def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
@@ -216,6 +232,9 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         isolation=said.isolation,
         env=tuple(said.env.items()),
         blob_cache_bytes=said.blob_cache_bytes,
+        log_format=said.log_format,
+        metrics_listen=said.metrics_listen,
+        otel=tuple((k, v) for k, v in os.environ.items() if k.startswith("OTEL_")),
     )
 
 

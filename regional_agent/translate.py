@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.runs import InvalidRuns, Runs
+from federation.traces import parse_traceparent
 from federation.wire import records
 from federation.wire import session as pb
 from regional_agent.act.journal import JournalledAttempt
@@ -61,6 +62,7 @@ def _dispatch(command: pb.Command) -> Dispatch:
         spec=said.spec,
         placement=placement_from_wire(said.placement),
         adopt_only=said.adopt_only,
+        traceparent=said.traceparent if parse_traceparent(said.traceparent) else "",
     )
 
 

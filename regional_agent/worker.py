@@ -18,6 +18,7 @@ from federation.wire import session as pb
 from regional_agent.act.journal import Acceptance, Journal, Transaction
 from regional_agent.session import actions as act
 from regional_agent.session.conversation import Conversation, Instant
+from regional_agent.session.events import Event
 from regional_agent.session.inputs import Input, LocalView, Now
 from regional_agent.translate import event_to_wire, placement_bytes
 
@@ -124,6 +125,11 @@ class Worker:
         self._changes = asyncio.Event()
         self._changes_seen = -1
         self._do: Callable[[act.Effect], None] = lambda effect: None
+        self._told: Callable[[Event], None] = lambda event: None
+
+    def tell_also(self, told: Callable[[Event], None]) -> None:
+        """Who hears of every event once it is durable; set once, before `run`."""
+        self._told = told
 
     def carry_out(self, do: Callable[[act.Effect], None]) -> None:
         """Who carries effects out; set once, before `run`."""
@@ -204,6 +210,8 @@ class Worker:
             for write in do.writes:
                 if isinstance(write, act.Acknowledge):
                     self._outbox.acknowledge(write.event_seq)
+                elif isinstance(write, act.Tell):
+                    self._told(write.event)
             if events:
                 self._outbox.add(events)
         for effect in do.effects:

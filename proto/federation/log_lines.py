@@ -42,6 +42,11 @@ def fields(**values: object) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
+def put_fields(**values: object) -> None:
+    """Put these fields on every line this task and its children log from now on."""
+    _CONTEXT.set({**_CONTEXT.get(), **values})
+
+
 def without_secrets(text: str) -> str:
     """`text` with tokens, passwords in URLs and private keys made unreadable."""
     for pattern, shown in _SECRETS:

@@ -114,6 +114,7 @@ class Launch:
     reservation: Reservation
     staged: bool = False
     look_first: bool = False
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

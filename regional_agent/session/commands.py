@@ -35,6 +35,7 @@ class Dispatch:
     spec: bytes
     placement: Placement
     adopt_only: bool = False
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Held:
     spec: JobSpec | None
     placement: Placement
     accepted_ms: int
+    traceparent: str = ""
     reservation: Reservation | None = None
     state: str = ACCEPTED
     stop_why: str = ""
@@ -203,18 +204,22 @@ def read_detail(held: Held, detail: bytes) -> None:
 
 
 def reservation_text(held: Held) -> str:
-    """Whose an attempt is and what it holds, as the journal keeps it."""
-    if held.reservation is None:
-        return json.dumps([held.job, held.tenant, None, []])
-    r = held.reservation.request
-    request = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width]
-    places = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
-    return json.dumps([held.job, held.tenant, request, places], separators=(",", ":"))
+    """Whose an attempt is, what it holds and whose trace it belongs to, as the journal keeps
+    it."""
+    kept: list[Any] = [held.job, held.tenant, None, []]
+    if held.reservation is not None:
+        r = held.reservation.request
+        kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width]
+        kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
+    if held.traceparent:
+        kept.append(held.traceparent)
+    return json.dumps(kept, separators=(",", ":"))
 
 
 def read_reservation(held: Held, text: str) -> None:
     """Fill in what `reservation_text` kept. Raises ValueError or TypeError for anything else."""
-    held.job, held.tenant, request, places = json.loads(text)
+    held.job, held.tenant, request, places, *trace = json.loads(text)
+    held.traceparent = trace[0] if trace else ""
     if request is not None:
         held.reservation = Reservation(
             held.uid,

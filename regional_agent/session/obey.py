@@ -123,6 +123,7 @@ def launch(held: Held, do: Actions, *, staged: bool = False, look_first: bool = 
             reservation=held.reservation,
             staged=staged,
             look_first=look_first,
+            traceparent=held.traceparent,
         )
     )
 

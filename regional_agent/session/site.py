@@ -52,6 +52,7 @@ class Site:
             spec=None,
             placement=command.placement,
             accepted_ms=now.broker_ms,
+            traceparent=command.traceparent,
         )
         self.attempts[held.uid] = held
         return held
