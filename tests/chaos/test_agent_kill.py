@@ -150,3 +150,20 @@ async def test_sigterm_ends_the_agent_at_once_and_nothing_else(broker, agent, tm
     ended = await broker.event("j1-1", ev.Ended)
     assert ended.outcome.kind is OutcomeKind.SUCCEEDED
     assert lines(marks) == ["j1-1"]
+
+
+async def test_an_agent_that_slept_finds_its_jobs_ended_and_its_session_gone(
+    broker, agent, tmp_path
+):
+    """What a laptop does overnight, to the agent alone."""
+    await broker.connected("eu")
+    marks = tmp_path / "marks"
+    await broker.run("j1-1", marking(marks, 1))
+    await broker.event("j1-1", ev.Started)
+    os.kill(agent.process.pid, signal.SIGSTOP)
+    await broker.until(lambda: broker.closed, "the end of the session")
+    os.kill(agent.process.pid, signal.SIGCONT)
+    await broker.connected("eu", 2)
+    ended = await broker.event("j1-1", ev.Ended)
+    assert ended.outcome.kind is OutcomeKind.SUCCEEDED
+    assert lines(marks) == ["j1-1"]
