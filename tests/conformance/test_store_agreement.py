@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -40,6 +39,7 @@ from federation.kv import (
     WatchEvent,
 )
 from tests.etcd_server import EtcdServer, require_binary
+from tests.store_steps import RealClock
 
 pytestmark = pytest.mark.etcd
 
@@ -48,16 +48,6 @@ NAMES = ("a", "a/1", "b", "ü")
 PREFIXES = ("", "a", "a/", "z")
 VALUES = (b"", b"1")
 _runs = itertools.count(1)
-
-
-class RealClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        return int(time.time() * 1000)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
 
 
 # Keys get a base of the history's own put before them, and revisions are counted from where the

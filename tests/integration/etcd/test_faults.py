@@ -8,135 +8,30 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, aclosing
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from federation.etcd.admin import Access, EtcdAdmin
 from federation.etcd.client import EtcdClient
-from federation.etcd.endpoints import Timeouts, Tls, parse_endpoint
+from federation.etcd.endpoints import Timeouts, parse_endpoint
 from federation.kept_lease import KeptLease
 from federation.kv import (
     Absent,
     AmbiguousCommit,
-    Compacted,
     Get,
     PermissionDenied,
     Present,
     Put,
-    StoreError,
     StoreUnavailable,
     Txn,
-    WatchEvent,
 )
 from federation.once import Once, txn_once
-from tests.etcd_server import EtcdServer, Member, require_binary
+from tests.etcd_faults import Connect, T, Watching, put, put_surely, revive
+from tests.etcd_server import EtcdServer
+from tests.store_steps import RealClock
 
-pytestmark = pytest.mark.etcd
-
-# Members lose patience with each other twice as soon as they would by default.
-FAST_ELECTIONS = ("--heartbeat-interval=50", "--election-timeout=500")
-KEEPALIVE_OFTEN = "--grpc-keepalive-min-time=500ms"
-
-T = TypeVar("T")
-Connect = Callable[..., EtcdClient]
-
-
-class RealClock:
-    """The machine's clocks."""
-
-    def now_ms(self) -> int:
-        return int(time.time() * 1000)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EtcdServer]:
-    server = EtcdServer(
-        require_binary(), members=3, tls=True, flags=[KEEPALIVE_OFTEN, *FAST_ELECTIONS]
-    )
-    try:
-        yield server.start()
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-async def connect(cluster: EtcdServer) -> AsyncIterator[Connect]:
-    """Makes clients of the cluster; `members` picks endpoints, in order."""
-    async with AsyncExitStack() as stack:
-
-        def make(
-            members: Sequence[int] = (0, 1, 2),
-            *,
-            user: str = "root",
-            timeouts: Timeouts | None = None,
-        ) -> EtcdClient:
-            client = client_of(cluster, members, user=user, timeouts=timeouts)
-            stack.push_async_callback(client.close)
-            return client
-
-        yield make
-
-
-@pytest.fixture(autouse=True)
-def whole(cluster: EtcdServer) -> Iterator[None]:
-    """Every test begins with three members that serve."""
-    for member in cluster.members:
-        wake(member)
-    for member in cluster.members:
-        cluster.wait_healthy(member)
-    yield
-
-
-def client_of(
-    cluster: EtcdServer,
-    members: Sequence[int],
-    *,
-    user: str = "root",
-    timeouts: Timeouts | None = None,
-) -> EtcdClient:
-    assert cluster.authority is not None
-    certificate, key = cluster.authority.issue(user)
-    return EtcdClient(
-        [parse_endpoint(cluster.members[index].client_url) for index in members],
-        Tls.from_files(cluster.authority.ca_file, certificate, key),
-        timeouts,
-    )
-
-
-def wake(member: Member) -> None:
-    """Start or unfreeze a member, whatever was done to it."""
-    if member.process is not None and member.process.poll() is not None:
-        member.process = None
-    if member.process is None:
-        member.start()
-    member.send(signal.SIGCONT)
-
-
-def revive(cluster: EtcdServer, member: Member) -> None:
-    wake(member)
-    cluster.wait_healthy(member)
-
-
-async def put(client: EtcdClient, key: str, value: bytes) -> int:
-    return (await client.txn(Txn(then=(Put(key, value),)))).revision
-
-
-async def put_surely(client: EtcdClient, key: str, value: bytes) -> None:
-    """Write a key whatever happens; repeating the same value is harmless."""
-    for _ in range(50):
-        try:
-            await put(client, key, value)
-        except StoreError:
-            await asyncio.sleep(0.1)
-        else:
-            return
-    raise AssertionError(f"{key} could not be written")
+pytestmark = [pytest.mark.etcd, pytest.mark.usefixtures("whole")]
 
 
 # Writes ---------------------------------------------------------------------------------------
@@ -287,121 +182,6 @@ async def test_a_member_without_a_leader_refuses_at_once(
                 break
     with pytest.raises(StoreUnavailable):
         await client.get("/alone")
-
-
-# Watches --------------------------------------------------------------------------------------
-
-
-class Watching:
-    """Collects events of a prefix in the background."""
-
-    def __init__(self, client: EtcdClient, prefix: str, from_revision: int) -> None:
-        self.events: list[WatchEvent] = []
-        self.half: list[int] = []
-        self._last = 0
-        self._task = asyncio.create_task(self._run(client, prefix, from_revision))
-
-    async def _run(self, client: EtcdClient, prefix: str, from_revision: int) -> None:
-        stream = client.watch(prefix, from_revision)
-        async with aclosing(stream) as batches:  # type: ignore[type-var]
-            async for batch in batches:
-                if batch.events and batch.events[0].mod_revision <= self._last:
-                    self.half.append(batch.events[0].mod_revision)
-                self.events += batch.events
-                self._last = batch.revision
-
-    async def until(self, count: int, within_s: float = 20) -> None:
-        """Wait for `count` events; fails with what the watch failed with."""
-        deadline = time.monotonic() + within_s
-        while len(self.events) < count and time.monotonic() < deadline:
-            if self._task.done():
-                self._task.result()
-            await asyncio.sleep(0.02)
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
-async def test_a_watch_outlives_its_member(
-    cluster: EtcdServer, connect: Connect, number: signal.Signals
-) -> None:
-    """Its member ends, roughly or politely, while others go on writing."""
-    base = f"/live/{number.name}/"
-    watcher, writer = connect([0, 1]), connect([1, 2])
-    start = await put(writer, base + "start", b"")
-    watching = Watching(watcher, base, start + 1)
-    for count in range(200):
-        await put_surely(writer, f"{base}{count:03}", b"")
-        if count == 60:
-            await watching.until(60)
-            ending = asyncio.create_task(asyncio.to_thread(cluster.members[0].kill, number))
-    await watching.until(200)
-    await ending
-    await watching.stop()
-    keys = [event.key for event in watching.events]
-    # A write repeated after an uncertain answer may show twice; none may be missing.
-    assert sorted(set(keys)) == [f"{base}{count:03}" for count in range(200)]
-    revisions = [event.mod_revision for event in watching.events]
-    assert revisions == sorted(set(revisions))
-    assert watching.half == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
-async def test_a_watch_broken_while_catching_up_loses_nothing(
-    cluster: EtcdServer, connect: Connect, number: signal.Signals
-) -> None:
-    """5,000 revisions behind, its only member ends after the first answer and comes back."""
-    base = f"/behind/{number.name}/"
-    writer = connect([1, 2])
-    start = await put(writer, base + "start", b"")
-    for first in range(0, 5000, 500):
-        writes = (put(writer, f"{base}{n:04}", bytes(300)) for n in range(first, first + 500))
-        await asyncio.gather(*writes)
-    watching = Watching(connect([0]), base, start + 1)
-    await watching.until(1)
-    await asyncio.to_thread(cluster.members[0].kill, number)
-    assert len(watching.events) < 5000, "the member ended too late to show anything"
-    await asyncio.to_thread(revive, cluster, cluster.members[0])
-    await watching.until(5000)
-    await watching.stop()
-    revisions = [event.mod_revision for event in watching.events]
-    assert revisions == sorted(set(revisions)), "out of order or twice"
-    assert len({event.key for event in watching.events}) == len(watching.events) == 5000
-    assert watching.half == []
-
-
-async def test_a_watch_leaves_a_frozen_member(cluster: EtcdServer, connect: Connect) -> None:
-    """Nothing is ever closed by a frozen process: only unanswered probes tell."""
-    probing = Timeouts(call_s=1.0, keepalive_s=1.0, keepalive_answer_s=1.0)
-    watcher, writer = connect([0, 1], timeouts=probing), connect([1, 2])
-    start = await put(writer, "/ice/start", b"")
-    watching = Watching(watcher, "/ice/", start + 1)
-    await put_surely(writer, "/ice/1", b"")
-    await watching.until(1)
-    cluster.members[0].send(signal.SIGSTOP)
-    await put_surely(writer, "/ice/2", b"")
-    await watching.until(2, within_s=15)
-    await watching.stop()
-    assert [event.key for event in watching.events][:2] == ["/ice/1", "/ice/2"]
-
-
-async def test_a_watch_compacted_while_it_was_away(
-    cluster: EtcdServer, connect: Connect
-) -> None:
-    watcher, writer = connect([0]), connect([1, 2])
-    start = await put(writer, "/gone/1", b"")
-    watching = Watching(watcher, "/gone/", start)
-    await watching.until(1)
-    await asyncio.to_thread(cluster.members[0].kill)
-    await put_surely(writer, "/gone/2", b"")
-    revision = await put(writer, "/gone/3", b"")
-    await writer.compact(revision)
-    await asyncio.to_thread(revive, cluster, cluster.members[0])
-    with pytest.raises(Compacted) as caught:
-        await watching.until(4)
-    assert caught.value.revision == revision
 
 
 # Leases ---------------------------------------------------------------------------------------
