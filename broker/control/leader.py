@@ -92,7 +92,9 @@ class Leader:
         self._committer = committer
         self._gateway = gateway
         self._clock = context.clock
-        self._orders = Orders(books, leadership, context.clock, context.signer)
+        self._orders = Orders(
+            books, leadership, context.clock, context.signer, context.traceparent
+        )
         self._effects = context.effects
         self._on_report = context.on_report
         self._inputs: asyncio.Queue[Input] = asyncio.Queue()
@@ -366,6 +368,7 @@ class LeaderContext:
     signer: TicketSigner
     effects: Effects
     on_report: Callable[[Said], None]
+    traceparent: Callable[[str, str, str], str]
 
 
 def _stored_already(txn: Txn, result: TxnResult) -> bool:

@@ -163,7 +163,11 @@ class Office:
             alarm=self.alarm,
         )
         context = LeaderContext(
-            ports.clock, ports.keyring.signer, effects, ports.sites.arrived
+            ports.clock,
+            ports.keyring.signer,
+            effects,
+            ports.sites.arrived,
+            ports.observer.dispatched,
         )
         leader = Leader(leadership, books, ports.projection, committer, gateway, context)
 

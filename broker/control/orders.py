@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collections.abc import Callable
+
 from broker.act.gateway import Command, Dispatch, SetSlice, Stop
 from broker.control.books import Books
 from broker.control.leadership import Leadership
@@ -21,8 +23,15 @@ class Orders:
     """Turns what a site needs to hear into commands under the present epoch."""
 
     def __init__(
-        self, books: Books, leadership: Leadership, clock: Clock, signer: TicketSigner
+        self,
+        books: Books,
+        leadership: Leadership,
+        clock: Clock,
+        signer: TicketSigner,
+        traceparent: Callable[[str, str, str], str],
     ) -> None:
+        """`traceparent`: the context for an attempt, given uid, job and what the job came with."""
+        self._traceparent = traceparent
         self.books = books
         self._leadership = leadership
         self._clock = clock
@@ -55,7 +64,7 @@ class Orders:
             max_start_delay_s=admitted.terms.max_start_delay_s,
             tasks=a.tasks,
             width=a.width,
-            traceparent=admitted.traceparent,
+            traceparent=self._traceparent(a.uid, a.job, admitted.traceparent),
             adopt_only=need.what is Needed.ADOPT,
         )
 
