@@ -26,6 +26,7 @@ from broker.control.enrolment import Enrolment, Reach
 from broker.control.explaining import Explainer
 from broker.control.leadership import Candidate
 from broker.control.office import Office, OfficePorts
+from broker.control.policy_trial import PolicyTrial, TrialPorts
 from broker.control.recording import Recorder
 from broker.control.service import ControlService
 from broker.control.sites import Sites
@@ -126,8 +127,18 @@ def build(
     held.append(gateway(office))
     office.on_cycle = Recorder(backends.clock).record
     explainer = Explainer(office, projection, sites, backends.ledger, backends.clock, typed)
+    trial = PolicyTrial(
+        TrialPorts(projection, backends.ledger, explainer.world, office.decide)
+    )
     control = ControlService(
-        office, sites, projection, backends.logs, lambda: held[0], backends.clock, explainer
+        office,
+        sites,
+        projection,
+        backends.logs,
+        lambda: held[0],
+        backends.clock,
+        explainer,
+        trial,
     )
     services = Services(
         store=backends.store,

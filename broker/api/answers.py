@@ -161,6 +161,7 @@ class ExplainView(Open):
     waiting: list[dict[str, Any]]
     smallest_change: dict[str, Any] | None
     decision: dict[str, Any] | None
+    policies: list[str] = []
 
 
 class JobExplainView(ExplainView):
@@ -190,12 +191,14 @@ class MissingView(Open):
 
 
 class FaultView(Open):
-    """One field: what is wrong, and what would be right."""
+    """One field: what is wrong, and what would be right; its place in the text of a policy."""
 
     path: str
     value: str
     problem: str
     remedy: str
+    line: int | None = None
+    column: int | None = None
 
 
 class ProblemView(Open):

@@ -12,6 +12,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from broker.control.enrolment_rules import InvitationError
+from broker.control.policy_book import VersionConflict
+from broker.control.policy_text import InvalidPolicy, PolicyFault
 from broker.control.submission import (
     BatchTooLarge,
     IdempotencyConflict,
@@ -59,10 +61,7 @@ class Problem(Exception):
             "status": self.status,
             "detail": self.detail,
             "code": self.code,
-            "errors": [
-                {"path": e.path, "value": e.value, "problem": e.problem, "remedy": e.remedy}
-                for e in self.errors
-            ],
+            "errors": [_fault_json(e) for e in self.errors],
             "request_id": request_id,
         }
 
@@ -74,6 +73,18 @@ class Problem(Exception):
             content_type=PROBLEM_JSON,
             headers=self.headers,
         )
+
+
+def _fault_json(fault: FieldError) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "path": fault.path,
+        "value": fault.value,
+        "problem": fault.problem,
+        "remedy": fault.remedy,
+    }
+    if isinstance(fault, PolicyFault):
+        told |= {"line": fault.line, "column": fault.column}
+    return told
 
 
 def field_problem(
@@ -107,6 +118,12 @@ def _invalid_job(error: InvalidJob) -> Problem:
     return Problem(422, "invalid_job", detail, error.errors)
 
 
+def _invalid_policy(error: InvalidPolicy) -> Problem:
+    more = len(error.faults) - 1
+    detail = str(error.faults[0]) + (f" (and {more} more)" if more else "")
+    return Problem(422, "invalid_policy", detail, error.faults)
+
+
 def _no_store(error: StoreUnavailable) -> Problem:
     code = "outcome_unknown" if isinstance(error, OutcomeUnknown) else "store_unavailable"
     return unavailable(code, f"the state store does not answer: {error}", error.retry_after_s)
@@ -114,6 +131,8 @@ def _no_store(error: StoreUnavailable) -> Problem:
 
 _TABLE: tuple[tuple[type[Exception], Callable[[Any], Problem]], ...] = (
     (InvalidJob, _invalid_job),
+    (InvalidPolicy, _invalid_policy),
+    (VersionConflict, lambda e: Problem(409, "version_conflict", str(e))),
     (TenantRefused, lambda e: Problem(403, "tenant_refused", str(e))),
     (IdempotencyConflict, lambda e: field_problem(
         422, "idempotency_conflict", "Idempotency-Key", str(e), "use a new key")),

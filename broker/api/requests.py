@@ -148,6 +148,12 @@ class TenantQuery(Query):
     tenant: TenantText | None = None
 
 
+class PolicyQuery(Query):
+    """Which version; the one in force if absent."""
+
+    version: Annotated[WireInt, Field(ge=1, le=99_999_999)] | None = None
+
+
 # Bodies -------------------------------------------------------------------------------------------
 
 
@@ -231,6 +237,33 @@ class TenantBody(Strict):
     ] = {}
     default_max_runtime: TtlText | None = None
     max_runtime: TtlText | None = None
+
+
+class PolicyBody(Strict):
+    """A policy's YAML."""
+
+    source: Annotated[str, Field(max_length=65_536, description="YAML, see docs/policies.md.")]
+    why: Why = ""
+    expect_version: (
+        Annotated[
+            int, Field(ge=0, le=99_999_999, description="Refused unless it is in force; 0 = new.")
+        ]
+        | None
+    ) = None
+
+
+class RollbackBody(Strict):
+    """Which version's text to bring back."""
+
+    to: Annotated[int, Field(ge=1, le=99_999_999)]
+    why: Why = ""
+    expect_version: Annotated[int, Field(ge=0, le=99_999_999)] | None = None
+
+
+class PolicyTestBody(Strict):
+    """A policy's YAML, to try."""
+
+    source: Annotated[str, Field(max_length=65_536, description="YAML, see docs/policies.md.")]
 
 
 # What is wrong with them --------------------------------------------------------------------------

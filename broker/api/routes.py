@@ -141,6 +141,7 @@ PATH_PARTS: Mapping[str, PathPart] = {
     "id": PathPart("job", JOB_ID_PATTERN, "j0000000000000000"),
     "name": PathPart("cluster", NAME_PATTERN, "us-east-1"),
     "tenant": PathPart("tenant", NAME_PATTERN, "default"),
+    "policy": PathPart("policy", NAME_PATTERN, "eu-only"),
     "token": PathPart("token", TOKEN_ID_PATTERN, "operator"),
     "sha256": PathPart("blob", SHA256_PATTERN, "0" * 64),
 }

@@ -36,6 +36,11 @@ class Control(Protocol):
         """What would be decided for this spec now; nothing is stored."""
         ...
 
+    async def test_policy(self, source: str) -> dict[str, Any]:
+        """What a policy would change; nothing is stored. Raises InvalidPolicy,
+        FeedbackUnavailable."""
+        ...
+
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         """Bytes of a log, kept here or asked of the site. Raises RegionUnreachable,
         FeedbackUnavailable."""

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from broker.api import answers as a
 from broker.api import answers_fleet as f
+from broker.api import answers_policies as p
 from broker.api import requests as r
-from broker.api.handlers import admin, blobs, decisions, events, fleet, jobs, joining, logs
+from broker.api.handlers import (
+    admin,
+    blobs,
+    decisions,
+    events,
+    fleet,
+    jobs,
+    joining,
+    logs,
+    policies,
+)
 from broker.api.routes import Access, Answer, BodyOf, Route
 
 OCTETS = "application/octet-stream"
@@ -213,4 +224,36 @@ ADMIN = (
     ),
 )  # fmt: skip
 
-ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN)
+POLICIES = (
+    Route(
+        "GET", "/v1/policies", policies.policies, "Routing policies in force", "policies",
+        {200: Answer("the policies", p.PoliciesView)},
+    ),
+    Route(
+        "POST", "/v1/policies/test", policies.test,
+        "Which jobs a policy would move and what that costs; nothing is stored", "policies",
+        {200: Answer("the jobs that would move", p.TrialView)},
+        access=Access.OPERATOR, body=BodyOf(r.PolicyTestBody),
+    ),
+    Route(
+        "GET", "/v1/policies/{policy}", policies.policy, "One version of a policy", "policies",
+        {200: Answer("the policy", p.PolicyView)}, query=r.PolicyQuery,
+    ),
+    Route(
+        "PUT", "/v1/policies/{policy}", policies.write, "Apply a policy", "policies",
+        {200: Answer("the version in force", p.WrittenPolicyView)},
+        access=Access.OPERATOR, body=BodyOf(r.PolicyBody), problems=(409,),
+    ),
+    Route(
+        "GET", "/v1/policies/{policy}/history", policies.history, "Its versions", "policies",
+        {200: Answer("the versions", p.HistoryView)},
+    ),
+    Route(
+        "POST", "/v1/policies/{policy}/rollback", policies.rollback,
+        "Bring an older text back, as a new version", "policies",
+        {200: Answer("the version in force", p.WrittenPolicyView)},
+        access=Access.OPERATOR, body=BodyOf(r.RollbackBody), problems=(409,),
+    ),
+)  # fmt: skip
+
+ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN, *POLICIES)

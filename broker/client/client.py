@@ -260,6 +260,36 @@ class Client:
         request = Request("DELETE", f"/tokens/{_part(token_id)}")
         return _mapping(await self.transport.send(request))
 
+    async def policies(self) -> Document:
+        """The routing policies in force: {policies, unreadable}."""
+        return await self._get("/policies")
+
+    async def policy(self, name: str, version: int | None = None) -> Document:
+        """One version of a policy, the one in force by default."""
+        query = {"version": str(version) if version else None}
+        return await self._get(f"/policies/{_part(name)}", query)
+
+    async def policy_history(self, name: str) -> Document:
+        """The versions of a policy, newest first: {name, versions}."""
+        return await self._get(f"/policies/{_part(name)}/history")
+
+    async def apply_policy(self, name: str, source: str, why: str = "") -> Document:
+        """Put a policy's YAML in force; the same text again changes nothing. For operators."""
+        body = {"source": source, **({"why": why} if why else {})}
+        request = Request("PUT", f"/policies/{_part(name)}", document=body)
+        return _mapping(await self.transport.send(request))
+
+    async def roll_back_policy(self, name: str, to: int, why: str = "") -> Document:
+        """Bring an older version's text back as a new version. For operators."""
+        body = {"to": to, **({"why": why} if why else {})}
+        path = f"/policies/{_part(name)}/rollback"
+        return _mapping(await self._post(path, body, repeatable=True))
+
+    async def test_policy(self, source: str) -> Document:
+        """Which jobs a policy would move and what that costs; nothing is stored."""
+        body = {"source": source}
+        return _mapping(await self._post("/policies/test", body, repeatable=True))
+
     async def whoami(self) -> Document:
         """Who the token says we are."""
         return await self._get("/whoami")

@@ -10,6 +10,7 @@ from broker.act.gateway import Gateway, SiteSilent
 from broker.control.books import copies_wanted
 from broker.control.explaining import Explainer
 from broker.control.office import Office
+from broker.control.policy_trial import PolicyTrial
 from broker.control.sites import Sites
 from broker.control.viewing import LogRequest, LogSlice, RegionUnreachable, Viewer
 from broker.feedback.ports import LogStore
@@ -34,6 +35,7 @@ class ControlService:
     gateway: Callable[[], Gateway]
     clock: Clock
     explainer: Explainer
+    trial: PolicyTrial
 
     def fleet(self) -> Fleet:
         """All clusters with their latest reports."""
@@ -46,6 +48,10 @@ class ControlService:
     async def dry_run(self, spec: JobSpec, tenant: str, viewer: Viewer) -> dict[str, Any]:
         """What would be decided for this spec now; nothing is stored."""
         return await self.explainer.dry_run(spec, tenant, viewer)
+
+    async def test_policy(self, source: str) -> dict[str, Any]:
+        """What a policy would change; nothing is stored."""
+        return await self.trial.test(source)
 
     # Logs -----------------------------------------------------------------------------------------
 

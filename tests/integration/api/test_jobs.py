@@ -136,7 +136,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "depends_on": ["j0000000000000000"],
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
-        "placement": {"policy": "gold", "spread": "region"},
+        "placement": {"spread": "region"},
         "resources": {"isolation": "hard", "topology": "rack"},
         "outputs": [{"path": "a", "to": "s3://b/c"}],
     }
@@ -144,7 +144,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     assert status == 422
     assert {error["path"] for error in body["errors"]} == {
         "kind", "secrets", "ports", "inputs", "depends_on", "checkpoint",
-        "on_disconnect.replace", "placement.policy", "placement.spread",
+        "on_disconnect.replace", "placement.spread",
         "resources.isolation", "resources.topology", "outputs",
     }  # fmt: skip
     assert all(error["remedy"] for error in body["errors"])

@@ -15,7 +15,9 @@ import aiohttp
 from broker.api.application import build_api, serve
 from broker.api.services import ApiSettings, Services
 from broker.control.enrolment import Enrolment, Reach
+from broker.control.policy_text import read_policy
 from broker.control.tokens import Grant, create_token, ensure_operator_token
+from broker.control.trial_rows import Compared, summary
 from broker.control.viewing import LogRequest, LogSlice, Viewer
 from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger
 from broker.model.fleet import (
@@ -87,6 +89,17 @@ class ScriptedControl:
 
     async def dry_run(self, spec: JobSpec, tenant: str, viewer: Viewer) -> dict[str, Any]:
         return self._told(spec)
+
+    async def test_policy(self, source: str) -> dict[str, Any]:
+        policy = read_policy(source)
+        nothing = summary(Compared())
+        return {
+            "policy": {"name": policy.name, "version": 1, "replaces": None},
+            "queued": nothing,
+            "recent": nothing,
+            "moves": [],
+            "notes": [],
+        }
 
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         data = self.logs.get((ask.uid, ask.stream), b"")
