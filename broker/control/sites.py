@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from google.protobuf.message import DecodeError
+
 from broker.act.gateway import (
     CapacityArrived,
     PricesArrived,
@@ -18,12 +20,19 @@ from broker.act.gateway import (
     SessionOpened,
 )
 from broker.model.fleet import Fleet
-from broker.sense.fleet import SessionState, read_fleet
+from broker.sense.fleet import FleetReader, SessionState
 from broker.state import keys
 from broker.state.group_commit import GroupCommitter
 from broker.state.projection import Projection
 from federation.environment import Clock
-from federation.kv import ModRevisionIs, Put, StoreError, Txn
+from federation.kv import (
+    InvalidRequest,
+    ModRevisionIs,
+    Put,
+    RequestTooLarge,
+    StoreError,
+    Txn,
+)
 from federation.wire import records as pb
 
 RETRY_S = 1.0
@@ -51,11 +60,13 @@ class Sites:
         self._lane = lane
         self._clock = clock
         self._alarm = alarm
+        self._reader = FleetReader(projection)
         self._sessions: dict[str, SessionState] = {}
         self._current: dict[str, int] = {}
         self._pending: dict[str, bytes] = {}
         self._opened: list[SessionOpened] = []
         self._work = asyncio.Event()
+        self._arrivals = asyncio.Event()
 
     def arrived(self, event: Arrived) -> None:
         """Take in what a site said; durable a little later."""
@@ -63,7 +74,7 @@ class Sites:
             self._open(event)
         elif isinstance(event, SessionClosed):
             self._close(event)
-        else:
+        elif self._current.get(event.cluster) == event.session:
             if isinstance(event, PricesArrived):
                 for reason in event.rejected:
                     self._alarm(f"{event.cluster}: price refused: {reason}")
@@ -83,6 +94,7 @@ class Sites:
             cold_handshake_ms=event.handshake_ms,
         )
         self._opened.append(event)
+        self._arrivals.set()
 
     def _close(self, event: SessionClosed) -> None:
         if self._current.get(event.cluster) != event.session:
@@ -98,35 +110,53 @@ class Sites:
             self._sessions[event.cluster] = replace(state, reported=True)
 
     def forget_sessions(self) -> None:
-        """This replica no longer leads: it knows of no session."""
+        """This replica no longer leads: it knows of no session, and whoever does writes newer
+        reports than it still could."""
         self._sessions.clear()
         self._current.clear()
+        self._pending.clear()
+        self._opened.clear()
 
     def fleet(self) -> Fleet:
         """The fleet now."""
-        return read_fleet(self._projection, self._sessions)
+        return self._reader.read(self._sessions)
 
     async def run(self) -> None:
         """Write what is pending, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_reports(), name="sites-reports")
+            tasks.create_task(self._write_identities(), name="sites-identities")
+
+    async def _write_reports(self) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
-            opened, self._opened = self._opened, []
             pending, self._pending = self._pending, {}
-            for event in opened:
-                await self._note_identity(event)
-            try:
-                await asyncio.gather(*(self._put(k, v) for k, v in pending.items()))
-            except StoreError:
-                for key, value in pending.items():
-                    self._pending.setdefault(key, value)  # a newer one has come: keep that
+            written = await asyncio.gather(*(self._put(k, v) for k, v in pending.items()))
+            if not all(written):
                 await asyncio.sleep(RETRY_S)
                 self._work.set()
 
-    async def _put(self, key: str, value: bytes) -> None:
+    async def _write_identities(self) -> None:
+        while True:
+            await self._arrivals.wait()
+            self._arrivals.clear()
+            opened, self._opened = self._opened, []
+            await asyncio.gather(*(self._note_identity(event) for event in opened))
+
+    async def _put(self, key: str, value: bytes) -> bool:
+        """Whether this report needs no other try."""
         put = Put(key, value)
-        result = await self._lane.enqueue(Txn(then=(put,)))
+        try:
+            result = await self._lane.enqueue(Txn(then=(put,)))
+        except (RequestTooLarge, InvalidRequest) as error:
+            self._alarm(f"{key} cannot be stored: {error}")
+            return True
+        except StoreError:
+            self._pending.setdefault(key, value)  # unless a newer one has come
+            return False
         self._projection.fold_own(result.revision, (put,))
+        return True
 
     async def _note_identity(self, event: SessionOpened) -> None:
         """Bring the cluster's record up to what its agent said, unless it already says so."""
@@ -135,7 +165,11 @@ class Sites:
             raw = self._projection.value(key)
             if raw is None:
                 return
-            record = pb.ClusterRecord.FromString(raw)
+            try:
+                record = pb.ClusterRecord.FromString(raw)
+            except DecodeError as error:
+                self._alarm(f"{key} cannot be read: {error}")
+                return
             _describe(record, event)
             put = Put(key, record.SerializeToString())
             if put.value == raw:

@@ -28,59 +28,80 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         if groups is None:
             continue
         placed_later = attempt.first_seq > capacity.reflects_dispatch_seq
+        held = attempt.reserved_ms or attempt.started_ms  # a refused one never took anything
         ended_later = not attempt.live and attempt.event_seq > capacity.reflects_event_seq
         if attempt.live and placed_later:
             pools[attempt.pool] = _take(groups, attempt)
-        elif ended_later and not placed_later:
+        elif ended_later and held and not placed_later:
             pools[attempt.pool] = _give_back(groups, attempt)
     return tuple(replace(pool, groups=pools[pool.pool]) for pool in capacity.pools)
 
 
 def _take(groups: tuple[NodeGroup, ...], attempt: Attempt) -> tuple[NodeGroup, ...]:
+    """Node by node, the tightest first, each filled before the next; alike ones together."""
     left = list(groups)
-    for _ in range(attempt.copies * attempt.replicas):
-        fitting = [
-            index
-            for index, group in enumerate(left)
-            if group.free >= attempt.accelerators_per_replica
-            and group.free_cpus_milli >= attempt.cpus_milli_per_replica
-            and group.free_memory_bytes >= attempt.memory_bytes_per_replica
-        ]
+    missing = attempt.copies * attempt.replicas
+    while missing:
+        fitting = [(group.free, i) for i, group in enumerate(left) if _fits(group, attempt)]
         if not fitting:  # the site will refuse; promise nothing of what is left
             return tuple(replace(group, free=0) for group in left)
-        best = min(fitting, key=lambda index: (left[index].free, index))
-        left = _change_one(left, best, attempt, sign=-1)
+        index = min(fitting)[1]
+        each = min(_fits(left[index], attempt), missing)
+        nodes = min(left[index].count, missing // each)
+        left = _change(left, index, attempt, (nodes, -each))
+        missing -= nodes * each
     return _merged(left)
+
+
+def _fits(group: NodeGroup, attempt: Attempt) -> int:
+    """How many replicas one node of a group still takes."""
+    return min(
+        have // need
+        for have, need in (
+            (group.free, max(attempt.accelerators_per_replica, 1)),
+            (group.free_cpus_milli, attempt.cpus_milli_per_replica),
+            (group.free_memory_bytes, attempt.memory_bytes_per_replica),
+        )
+        if need > 0
+    )
 
 
 def _give_back(groups: tuple[NodeGroup, ...], attempt: Attempt) -> tuple[NodeGroup, ...]:
+    """To the busiest nodes, one replica each in turn: nothing is promised to be whole."""
     left = list(groups)
-    for _ in range(attempt.copies * attempt.replicas):
-        fitting = [
-            index
-            for index, group in enumerate(left)
-            if group.total - group.free >= attempt.accelerators_per_replica
-            and group.cpus_milli - group.free_cpus_milli >= attempt.cpus_milli_per_replica
-        ]
+    missing = attempt.copies * attempt.replicas
+    while missing:
+        fitting = [(group.free, i) for i, group in enumerate(left) if _holds(group, attempt)]
         if not fitting:
             break
-        best = min(fitting, key=lambda index: (left[index].free, index))
-        left = _change_one(left, best, attempt, sign=1)
+        index = min(fitting)[1]
+        nodes = min(left[index].count, missing)
+        left = list(_merged(_change(left, index, attempt, (nodes, 1))))
+        missing -= nodes
     return _merged(left)
 
 
-def _change_one(
-    groups: list[NodeGroup], index: int, attempt: Attempt, *, sign: int
+def _holds(group: NodeGroup, attempt: Attempt) -> bool:
+    return (
+        group.total - group.free >= max(attempt.accelerators_per_replica, 1)
+        and group.cpus_milli - group.free_cpus_milli >= attempt.cpus_milli_per_replica
+        and group.memory_bytes - group.free_memory_bytes >= attempt.memory_bytes_per_replica
+    )
+
+
+def _change(
+    groups: list[NodeGroup], index: int, attempt: Attempt, change: tuple[int, int]
 ) -> list[NodeGroup]:
-    group = groups[index]
+    """`change`: so many nodes of the group get so many replicas more free each."""
+    group, (nodes, replicas) = groups[index], change
     changed = replace(
         group,
-        count=1,
-        free=group.free + sign * attempt.accelerators_per_replica,
-        free_cpus_milli=group.free_cpus_milli + sign * attempt.cpus_milli_per_replica,
-        free_memory_bytes=group.free_memory_bytes + sign * attempt.memory_bytes_per_replica,
+        count=nodes,
+        free=group.free + replicas * max(attempt.accelerators_per_replica, 1),
+        free_cpus_milli=group.free_cpus_milli + replicas * attempt.cpus_milli_per_replica,
+        free_memory_bytes=group.free_memory_bytes + replicas * attempt.memory_bytes_per_replica,
     )
-    rest = [replace(group, count=group.count - 1)] if group.count > 1 else []
+    rest = [replace(group, count=group.count - nodes)] if group.count > nodes else []
     return [*groups[:index], *rest, changed, *groups[index + 1 :]]
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from google.protobuf.message import DecodeError
+
 from broker.model.fleet import (
     ClusterIdentity,
     ClusterState,
@@ -21,6 +23,7 @@ from broker.sense.reports import ReportRefused, capacity_from, prices_from, roun
 from broker.state import keys
 from broker.state.projection import Projection
 from federation.ids import Cluster, Region
+from federation.kv import KeyValue
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_duration
 from federation.wire import records as pb
@@ -62,38 +65,75 @@ def identity_from(record: pb.ClusterRecord) -> ClusterIdentity:
     )
 
 
+def read_identities(projection: Projection) -> dict[str, ClusterIdentity]:
+    """Every cluster by name, removed ones too. A record this version cannot read is left out."""
+    found: dict[str, ClusterIdentity] = {}
+    for kv in projection.under(keys.CLUSTERS):
+        try:
+            identity = identity_from(pb.ClusterRecord.FromString(kv.value))
+        except (DecodeError, ValueError):
+            continue
+        found[identity.name] = identity
+    return found
+
+
 def read_fleet(projection: Projection, sessions: Mapping[str, SessionState]) -> Fleet:
     """Every cluster that is not removed, with its reports."""
-    views: dict[Cluster, ClusterView] = {}
-    for kv in projection.under(keys.CLUSTERS):
-        identity = identity_from(pb.ClusterRecord.FromString(kv.value))
-        if identity.state is not ClusterState.REMOVED:
-            state = sessions.get(identity.name, SessionState())
-            views[identity.name] = _view(projection, identity, state)
-    return Fleet(views)
+    return FleetReader(projection).read(sessions)
 
 
-def _view(
-    projection: Projection, identity: ClusterIdentity, state: SessionState
-) -> ClusterView:
-    view = ClusterView(
-        identity,
-        connected_since_ms=state.connected_since_ms,
-        silent_since_ms=state.silent_since_ms,
-        reported=state.reported,
-        handshake_ms=state.handshake_ms,
-        cold_handshake_ms=state.cold_handshake_ms,
-    )
-    for kind in ("capacity", "price", "latency"):
-        raw = projection.value(keys.report(identity.name, kind))
-        if raw is None:
-            continue
-        envelope = pb.ReportEnvelope.FromString(raw)
+class FleetReader:
+    """Reads the fleet again and again: a record is taken apart once per change."""
+
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self._views: dict[str, tuple[tuple[int, ...], ClusterView]] = {}
+
+    def read(self, sessions: Mapping[str, SessionState]) -> Fleet:
+        """Every cluster that is not removed, with its reports."""
+        views: dict[Cluster, ClusterView] = {}
+        for kv in self._projection.under(keys.CLUSTERS):
+            view = self._view(kv)
+            if view is None:
+                continue
+            state = sessions.get(view.identity.name, SessionState())
+            views[view.identity.name] = replace(
+                view,
+                connected_since_ms=state.connected_since_ms,
+                silent_since_ms=state.silent_since_ms,
+                reported=state.reported,
+                handshake_ms=state.handshake_ms,
+                cold_handshake_ms=state.cold_handshake_ms,
+            )
+        return Fleet(views)
+
+    def _view(self, kv: KeyValue) -> ClusterView | None:
+        name = keys.last_part(kv.key)
+        reports = [keys.report(name, kind) for kind in ("capacity", "price", "latency")]
+        stand = (kv.mod_revision, *map(self._projection.mod_revision, reports))
+        known = self._views.get(name)
+        if known is not None and known[0] == stand:
+            return known[1]
+        self._views.pop(name, None)
         try:
-            view = _with_report(view, envelope)
-        except ReportRefused:
-            continue  # what a newer replica accepted and this one does not understand
-    return view
+            identity = identity_from(pb.ClusterRecord.FromString(kv.value))
+        except (DecodeError, ValueError):
+            return None  # of a newer version: nothing is placed where so little is known
+        if identity.state is ClusterState.REMOVED:
+            return None
+        view = ClusterView(identity)
+        for report in reports:
+            raw = self._projection.value(report)
+            view = view if raw is None else _with_raw_report(view, raw)
+        self._views[name] = stand, view
+        return view
+
+
+def _with_raw_report(view: ClusterView, raw: bytes) -> ClusterView:
+    try:
+        return _with_report(view, pb.ReportEnvelope.FromString(raw))
+    except (ReportRefused, DecodeError):
+        return view  # what a newer replica accepted and this one does not understand
 
 
 def _with_report(view: ClusterView, envelope: pb.ReportEnvelope) -> ClusterView:
@@ -148,7 +188,12 @@ def read_tenants(projection: Projection) -> dict[str, TenantPolicy]:
     """Quotas and defaults of all tenants that have a record."""
     found: dict[str, TenantPolicy] = {}
     for kv in projection.under(keys.TENANTS):
-        r = pb.TenantRecord.FromString(kv.value)
+        try:
+            r = pb.TenantRecord.FromString(kv.value)
+        except DecodeError:  # a limit that cannot be read is not the absence of one
+            name = keys.last_part(kv.key)
+            found[name] = TenantPolicy(name=name, quota_accelerators=0)
+            continue
         found[r.tenant] = TenantPolicy(
             name=r.tenant,
             weight=r.weight or 1,
