@@ -7,22 +7,35 @@ never behind. Changes are folded into a `Draft` and installed once they are dura
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from google.protobuf.message import DecodeError
+
+from broker.control.policy_book import PolicyBook
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Terms
+from broker.model.policies import Ruling
 from broker.state import keys
+from broker.state.codec import RecordUnreadable
 from broker.state.projection import Projection
 from federation.ids import JobId
 from federation.job_errors import InvalidJob
 from federation.jobs import JobSpec, parse_job_spec, spec_digest
+from federation.kv import KeyValue
 from federation.tickets import admission_holds
 from federation.wire import records as pb
+
+PARSED_MAX = 1_000
+"""Specs kept parsed. The copies of a class have one spec, byte for byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The immutable side of a job: what its submitter wrote, as admitted by the API."""
+    """The immutable side of a job: what its submitter wrote, as admitted by the API.
+
+    `ruling` is what the policies in force make of it, and `terms` are under it; `stamp` says
+    under which policies (`PolicyBook.stamp`).
+    """
 
     spec: JobSpec
     raw: bytes
@@ -30,6 +43,13 @@ class Admitted:
     subject: str
     traceparent: str
     terms: Terms
+    ruling: Ruling | None = None
+    stamp: int = -1
+
+    @property
+    def rules(self) -> Ruling:
+        """The ruling; the job as it is where no policy was looked at."""
+        return self.ruling or Ruling(self.spec)
 
 
 def terms_of(spec: JobSpec) -> Terms:
@@ -45,27 +65,53 @@ def terms_of(spec: JobSpec) -> Terms:
 class Books:
     """Jobs, specs and counters of one leadership."""
 
-    def __init__(self, mac_key_of: Callable[[str], bytes | None]) -> None:
+    def __init__(
+        self, mac_key_of: Callable[[str], bytes | None], policies: PolicyBook | None = None
+    ) -> None:
         self._mac_key_of = mac_key_of
+        self._policies = policies
         self._jobs: dict[JobId, Job] = {}
         self._admitted: dict[JobId, Admitted] = {}
         self._distrusted: dict[JobId, str] = {}
+        self._parsed: dict[bytes, tuple[JobSpec, str, Terms]] = {}
         self._queued: set[JobId] = set()
-        self._by_cluster: dict[str, dict[str, JobId]] = {}
+        self._order: list[JobId] | None = None
+        self._live: dict[str, dict[str, Attempt]] = {}
+        self._ended: dict[str, dict[str, Attempt]] = {}
         self.intents: dict[JobId, int] = {}
         self.dispatch_seqs: dict[str, int] = {}
         self.event_seqs: dict[str, int] = {}
 
-    def load(self, projection: Projection) -> None:
-        """Take over everything etcd holds."""
+    def load(self, projection: Projection) -> Iterator[str]:
+        """Take over everything etcd holds, a job at a step, so that the caller can let others
+        work in between. Yields what is wrong with that job, or an empty text.
+
+        What users asked of a job is not looked at here: `intents` says nothing of it yet.
+        """
         for kv in projection.under(keys.SEQS):
-            record = pb.SeqRecord.FromString(kv.value)
-            cluster, kind = kv.key[len(keys.SEQS) :].split("/")
-            book = self.dispatch_seqs if kind == "dispatch" else self.event_seqs
-            book[cluster] = record.seq
-        for job in projection.whole_jobs():
-            self.admit(job, projection.value(keys.spec(job.id)))
-            self.intents[job.id] = projection.mod_revision(keys.intent(job.id))
+            yield self._load_seq(kv)
+        for job_id in projection.job_ids():
+            try:
+                job = projection.job(job_id)
+            except RecordUnreadable as error:
+                yield f"job {job_id} is left alone: {error}"
+                continue
+            if job is None:
+                continue
+            problem = self.admit(job, projection.value(keys.spec(job.id)))
+            for attempt in job.attempts:  # a counter never lags behind what was numbered by it
+                known = self.dispatch_seqs.get(attempt.cluster, 0)
+                self.dispatch_seqs[attempt.cluster] = max(known, attempt.dispatch_seq)
+            yield f"job {job_id} is not planned: {problem}" if problem else ""
+
+    def _load_seq(self, kv: KeyValue) -> str:
+        cluster, _, kind = kv.key[len(keys.SEQS) :].partition("/")
+        book = self.dispatch_seqs if kind == "dispatch" else self.event_seqs
+        try:
+            book[cluster] = pb.SeqRecord.FromString(kv.value).seq
+        except DecodeError as error:
+            return f"{kv.key} cannot be read: {error}"
+        return ""
 
     def admit(self, job: Job, spec_record: bytes | None) -> str:
         """Take a job in; returns why it is not trusted, or an empty text.
@@ -75,8 +121,11 @@ class Books:
         self.install([job])
         if spec_record is None:
             return self._distrust(job, "its spec is missing")
-        record = pb.SpecRecord.FromString(spec_record)
-        digest = spec_digest(record.spec)
+        try:
+            record = pb.SpecRecord.FromString(spec_record)
+            spec, digest, terms = self._parse(record.spec)
+        except (InvalidJob, ValueError, RecursionError, DecodeError) as error:
+            return self._distrust(job, f"its spec cannot be read: {error}")
         key = self._mac_key_of(record.kid)
         if (
             key is None
@@ -86,43 +135,71 @@ class Books:
             )
         ):
             return self._distrust(job, "its admission MAC does not hold")
-        try:
-            spec = parse_job_spec(json.loads(record.spec))
-        except (InvalidJob, ValueError) as error:
-            return self._distrust(job, f"its spec cannot be read: {error}")
         self._admitted[job.id] = Admitted(
-            spec, record.spec, digest, record.subject, record.traceparent, terms_of(spec)
+            spec, record.spec, digest, record.subject, record.traceparent, terms
         )
         return ""
 
+    def _parse(self, raw: bytes) -> tuple[JobSpec, str, Terms]:
+        """A spec with its digest and terms; most jobs are copies of one seen lately."""
+        known = self._parsed.get(raw)
+        if known is None:
+            spec = parse_job_spec(json.loads(raw))
+            known = spec, spec_digest(raw), terms_of(spec)
+            if len(self._parsed) >= PARSED_MAX:
+                self._parsed.clear()
+            self._parsed[raw] = known
+        return known
+
+    def set_aside(self, job_id: str, why: str) -> None:
+        """Plan a job no more: something about it is broken in a way nobody foresaw."""
+        job = self.job(job_id)
+        if job is not None:
+            self._distrust(job, why)
+
     def _distrust(self, job: Job, why: str) -> str:
         self._distrusted[job.id] = why
-        self._queued.discard(job.id)
+        self._unqueue(job.id)
         return why
+
+    def _unqueue(self, job: JobId) -> None:
+        if job in self._queued:
+            self._queued.discard(job)
+            self._order = None
 
     def install(self, jobs: Iterable[Job]) -> None:
         """Jobs as they now stand in etcd."""
         for job in jobs:
             old = self._jobs.get(job.id)
-            for attempt in old.attempts if old else ():
-                self._by_cluster.get(attempt.cluster, {}).pop(attempt.uid, None)
+            known = {a.uid: a for a in old.attempts} if old else {}
             for attempt in job.attempts:
-                self._by_cluster.setdefault(attempt.cluster, {})[attempt.uid] = job.id
+                if known.get(attempt.uid) is not attempt:
+                    self._index(attempt)
             self._jobs[job.id] = job
             wants = job.phase in (JobPhase.QUEUED, JobPhase.PLACED, JobPhase.RUNNING)
             if wants and job.id not in self._distrusted and copies_wanted(job, None) > 0:
-                self._queued.add(job.id)
+                if job.id not in self._queued:
+                    self._queued.add(job.id)
+                    self._order = None
             else:
-                self._queued.discard(job.id)
+                self._unqueue(job.id)
+
+    def _index(self, attempt: Attempt) -> None:
+        book, other = (
+            (self._live, self._ended) if attempt.live else (self._ended, self._live)
+        )
+        book.setdefault(attempt.cluster, {})[attempt.uid] = attempt
+        other.get(attempt.cluster, {}).pop(attempt.uid, None)
 
     def forget(self, job: JobId) -> None:
         """A job has left etcd."""
         old = self._jobs.pop(job, None)
         for attempt in old.attempts if old else ():
-            self._by_cluster.get(attempt.cluster, {}).pop(attempt.uid, None)
+            for book in (self._live, self._ended):
+                book.get(attempt.cluster, {}).pop(attempt.uid, None)
         self._admitted.pop(job, None)
         self._distrusted.pop(job, None)
-        self._queued.discard(job)
+        self._unqueue(job)
         self.intents.pop(job, None)
 
     # Reading --------------------------------------------------------------------------------------
@@ -132,8 +209,16 @@ class Books:
         return self._jobs.get(JobId(job))
 
     def admitted(self, job: str) -> Admitted | None:
-        """What was admitted; None for a job that is not trusted."""
-        return self._admitted.get(JobId(job))
+        """What was admitted, under the policies now in force; None for a job that is not
+        trusted."""
+        found, book = self._admitted.get(JobId(job)), self._policies
+        if found is None or book is None or found.stamp == book.stamp:
+            return found
+        ruling = book.govern(found.spec, found.digest)
+        terms = found.terms if ruling.spec is found.spec else terms_of(ruling.spec)
+        found = replace(found, ruling=ruling, terms=terms, stamp=book.stamp)
+        self._admitted[JobId(job)] = found
+        return found
 
     def job_of(self, uid: str) -> Job | None:
         """The job an attempt uid belongs to."""
@@ -145,22 +230,37 @@ class Books:
 
     def queued(self) -> list[Job]:
         """Jobs that want (more) places, oldest first."""
-        return sorted(
-            (self._jobs[job] for job in self._queued), key=lambda j: (j.created_ms, j.id)
-        )
+        if self._order is None:
+            self._order = sorted(
+                self._queued, key=lambda job: (self._jobs[job].created_ms, job)
+            )
+        return [self._jobs[job] for job in self._order]
 
-    def attempts_in(self, cluster: str) -> list[Attempt]:
-        """Attempts of one cluster, live or ended and still kept."""
-        found = []
-        for uid, job_id in self._by_cluster.get(cluster, {}).items():
-            attempt = self._jobs[job_id].attempt(uid)
-            if attempt is not None:
-                found.append(attempt)
+    def attempt(self, uid: str) -> Attempt | None:
+        """An attempt by uid."""
+        job = self.job_of(uid)
+        return job.attempt(uid) if job else None
+
+    def live_in(self, cluster: str) -> list[Attempt]:
+        """Attempts of one cluster that have not ended."""
+        return list(self._live.get(cluster, {}).values())
+
+    def clusters(self) -> list[str]:
+        """Clusters that have, or had, attempts."""
+        return sorted(self._live.keys() | self._ended.keys())
+
+    def accountable(self, reflected: Mapping[str, int]) -> dict[str, list[Attempt]]:
+        """By cluster, what its free figures must be corrected by: live attempts, and ended ones
+        that its last report does not reflect. `reflected` maps a cluster to the event number its
+        report reflects; what is in that is forgotten here, since reports never go back."""
+        found: dict[str, list[Attempt]] = {}
+        for cluster in self.clusters():
+            seq = reflected.get(cluster, 0)
+            ended = self._ended.get(cluster, {})
+            for uid in [uid for uid, a in ended.items() if a.event_seq <= seq]:
+                del ended[uid]
+            found[cluster] = [*self._live.get(cluster, {}).values(), *ended.values()]
         return found
-
-    def attempts_by_cluster(self) -> dict[str, list[Attempt]]:
-        """All attempts kept, by cluster."""
-        return {cluster: self.attempts_in(cluster) for cluster in self._by_cluster}
 
 
 def copies_wanted(job: Job, limit: int | None) -> int:

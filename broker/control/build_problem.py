@@ -7,7 +7,7 @@ from the free figures and is taken off the quotas here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.control.distances import Distances, measure
@@ -72,33 +72,69 @@ def pool_name(cluster: str, pool: str) -> str:
 
 def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
     """The problem: oldest job first."""
-    waiting = list(waiting)
-    wanted = {w.user_region for w in waiting if w.user_region}
-    wanted |= {trip.to for w in waiting if w.ruling for trip in w.ruling.round_trips}
-    regions = tuple(sorted({*map(str, world.fleet.regions), *wanted}))
-    costly = any(w.ruling and w.ruling.latency_usd_per_ms for w in waiting)
-    distances = measure(world.fleet, world.typed_rtt_ms, regions, unknown_is_far=costly)
-    views = [world.fleet.clusters[name] for name in sorted(world.fleet.clusters)]
-    pools = [pool for view in views for pool in _pools(view, world)]
     jobs = sorted(waiting, key=lambda w: (w.job.created_ms, w.job.id))
-    held = _held(world.attempts)
-    priorities = {w.job.priority for w in jobs}
-    return pm.Problem(
-        regions=regions,
-        clusters=tuple(_cluster(view) for view in views),
-        pools=tuple(pools),
-        jobs=tuple(_job(w, views, distances, world.now_ms) for w in jobs),
-        objective=pm.Objective(
-            mode=pm.Mode.PLACE_FIRST,
-            weight_per_accelerator=dict.fromkeys(sorted(priorities), 1.0),
-            fragmentation_usd_per_node=FRAGMENTATION_USD_PER_NODE,
-        ),
-        tenants=tuple(
-            _tenant(policy, held.get(name, {}))
-            for name, policy in sorted(world.tenants.items())
-        ),
-        rtt_ms=tuple(tuple(distances.rtt_ms[a, b] for b in regions) for a in regions),
-    )
+    builder = ProblemBuilder(world, jobs)
+    return builder.problem([builder.job(w) for w in jobs])
+
+
+class ProblemBuilder:
+    """Builds one problem job by job, so that others may work in between. Which clusters are
+    closed to a job is worked out once for all jobs under the same rules."""
+
+    def __init__(self, world: World, waiting: Sequence[Waiting]) -> None:
+        """`waiting`: all jobs that may be asked for; the regions they name belong to it."""
+        self._world, fleet = world, world.fleet
+        wanted = {w.user_region for w in waiting if w.user_region}
+        wanted |= {trip.to for w in waiting if w.ruling for trip in w.ruling.round_trips}
+        self._regions = tuple(sorted({*map(str, fleet.regions), *wanted}))
+        costly = any(w.ruling and w.ruling.latency_usd_per_ms for w in waiting)
+        self._distances = measure(
+            fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly
+        )
+        self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
+        self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
+
+    def job(self, waiting: Waiting) -> pm.Job:
+        """One job of the problem."""
+        rules = _rules(waiting)
+        known = self._excluded.get(rules)
+        now_ms = self._world.now_ms
+        if known is None:
+            found = _excluded(waiting, self._views, self._distances, now_ms)
+            known = self._excluded[rules] = waiting, found
+        return _job(waiting, known[1], now_ms)
+
+    def problem(self, jobs: Sequence[pm.Job]) -> pm.Problem:
+        """The problem of these jobs, which stand oldest first."""
+        world, regions, rtt_ms = self._world, self._regions, self._distances.rtt_ms
+        held = _held(world.attempts)
+        priorities = sorted({job.priority for job in jobs})
+        return pm.Problem(
+            regions=regions,
+            clusters=tuple(_cluster(view) for view in self._views),
+            pools=tuple(pool for view in self._views for pool in _pools(view, world)),
+            jobs=tuple(jobs),
+            objective=pm.Objective(
+                mode=pm.Mode.PLACE_FIRST,
+                weight_per_accelerator=dict.fromkeys(priorities, 1.0),
+                fragmentation_usd_per_node=FRAGMENTATION_USD_PER_NODE,
+            ),
+            tenants=tuple(
+                _tenant(policy, held.get(name, {}))
+                for name, policy in sorted(world.tenants.items())
+            ),
+            rtt_ms=tuple(tuple(rtt_ms[a, b] for b in regions) for a in regions),
+        )
+
+
+def _rules(waiting: Waiting) -> Hashable:
+    """What of a job decides which clusters are closed to it. A ruling that adds something is
+    told by its identity: copies of a class share theirs."""
+    spec, ruling = waiting.spec, waiting.ruling
+    plain = ruling is None or not (ruling.origins or ruling.conflicts or ruling.round_trips)
+    of_policies = 0 if plain else id(ruling)
+    of_spec = (spec.placement.model_dump_json(), spec.resources.isolation, spec.image)
+    return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies
 
 
 def _cluster(view: ClusterView) -> pm.Cluster:
@@ -182,12 +218,7 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     return {CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
 
 
-def _job(
-    waiting: Waiting,
-    views: Sequence[ClusterView],
-    distances: Distances,
-    now_ms: int,
-) -> pm.Job:
+def _job(waiting: Waiting, excluded: dict[str, Refusal], now_ms: int) -> pm.Job:
     job, spec = waiting.job, waiting.spec
     place, resources = spec.placement, spec.resources
     models, per_replica = slots(spec)
@@ -196,7 +227,6 @@ def _job(
     latency_usd = waiting.ruling.latency_usd_per_ms if waiting.ruling and user_region else 0.0
     deadline_ms = spec.deadline_ms(job.created_ms)
     runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
-    excluded = _excluded(waiting, views, distances, now_ms)
     return pm.Job(
         id=job.id,
         tenant=job.tenant,

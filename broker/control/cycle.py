@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from broker.control.books import Admitted, Books, copies_wanted
-from broker.control.build_problem import Waiting, World, build
+from broker.control.build_problem import ProblemBuilder, Waiting, World
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
@@ -20,7 +20,7 @@ from broker.model.fleet import Fleet
 from broker.model.jobs import Job, Terms
 from broker.model.plan import Plan
 from broker.model.problem import Problem
-from broker.sense.fleet import read_tenants
+from broker.sense.fleet import read_tenants, unusable
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.jobs import JobSpec
@@ -28,6 +28,8 @@ from federation.jobs import JobSpec
 DEBOUNCE_S = 0.02
 TIMER_S = 5.0
 CYCLE_JOBS_MAX = 25_000
+JOBS_A_STEP = 100
+FAILED_GAP_S = 2.0
 RETRY_GAP_S = 0.25
 """Least time between two cycles that placed nothing."""
 
@@ -80,34 +82,44 @@ class Cycles:
         self._sources = sources
         self._dirty = sources.bell
         self._count = 0
+        self._wait_s = TIMER_S
 
     async def run(self) -> None:
         """Cycle for ever."""
         while True:
             try:
-                async with asyncio.timeout(TIMER_S):
+                async with asyncio.timeout(self._wait_s):
                     await self._dirty.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(DEBOUNCE_S)
             self._dirty.clear()
-            placed = await self._cycle()
-            if not placed:
-                await asyncio.sleep(RETRY_GAP_S)
+            try:
+                idle = await self._cycle() == 0
+            except Exception as error:  # noqa: BLE001  a decision that fails ends no leadership
+                self._sources.alarm(f"no decision: {type(error).__name__}: {error}"[:500])
+                await asyncio.sleep(FAILED_GAP_S)
+            else:
+                if idle:
+                    await asyncio.sleep(RETRY_GAP_S)
 
-    async def _cycle(self) -> int:
-        """One cycle; returns how many attempts it placed."""
+    async def _cycle(self) -> int | None:
+        """One cycle; returns how many attempts it placed, None where nothing waits."""
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
-        world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
-        waiting = queue(self._leader.books, started_ms)
+        waiting, due_ms = survey(self._leader.books, started_ms)
+        left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
+        self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
         if not waiting:
-            return 0
-        problem = build(world, waiting)
+            return None
+        world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
+        problem = await self._problem(world, waiting)
         decided = await self._decider(problem)
         self._count += 1
         cycle = f"{self._leader.epoch}.{self._count}"
-        applier = PlanApplier(decided.plan, problem, world, cycle)
-        await self._apply(applier)
+        closed = closed_since(world, self._sources.fleet(), self._clock.now_ms())
+        applier = PlanApplier(decided.plan, problem, world, cycle, closed)
+        while not applier.finished:
+            await self._apply(applier)
         wall_s = self._clock.monotonic_s() - started_s
         self._sources.record(
             CycleRecord(
@@ -123,6 +135,22 @@ class Cycles:
             )
         )
         return len(applier.placed)
+
+    async def _problem(self, world: World, waiting: list[Waiting]) -> Problem:
+        """The problem, built in steps that let the event loop turn. A job that cannot be put
+        into words is set aside: it must not keep all others from being decided."""
+        builder = ProblemBuilder(world, waiting)
+        found = []
+        for number, one in enumerate(waiting):
+            try:
+                found.append(builder.job(one))
+            except Exception as error:  # noqa: BLE001  whatever is wrong is wrong with this job
+                why = f"it cannot be planned: {type(error).__name__}: {error}"[:400]
+                self._leader.books.set_aside(one.job.id, why)
+                self._sources.alarm(f"job {one.job.id} is set aside: {why}")
+            if number % JOBS_A_STEP == JOBS_A_STEP - 1:
+                await asyncio.sleep(0)
+        return builder.problem(found)
 
     async def _apply(self, applier: PlanApplier) -> None:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,33 +173,58 @@ class Sources:
     typed_rtt_ms: dict[tuple[str, str], float]
     record: Callable[[CycleRecord], None]
     bell: asyncio.Event
+    alarm: Callable[[str], None] = lambda text: None
 
 
 def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:
     """The world at this instant."""
+    fleet = sources.fleet()
+    reflected = {
+        str(name): view.capacity.reflects_event_seq
+        for name, view in fleet.clusters.items()
+        if view.capacity is not None
+    }
     return World(
-        fleet=sources.fleet(),
-        attempts=books.attempts_by_cluster(),
+        fleet=fleet,
+        attempts=books.accountable(reflected),
         tenants=read_tenants(projection),
         now_ms=now_ms,
         typed_rtt_ms=sources.typed_rtt_ms,
     )
 
 
+def closed_since(world: World, now: Fleet, now_ms: int) -> frozenset[str]:
+    """Clusters of a snapshot that take nothing any more."""
+    return frozenset(
+        str(name)
+        for name in world.fleet.clusters
+        if name not in now.clusters or unusable(now.clusters[name], now_ms) is not None
+    )
+
+
 def queue(books: Books, now_ms: int) -> list[Waiting]:
     """Jobs that want places now, oldest first, bounded."""
+    return survey(books, now_ms)[0]
+
+
+def survey(books: Books, now_ms: int) -> tuple[list[Waiting], int | None]:
+    """Jobs that want places now, and the first instant at which another one may (None: only
+    when something happens)."""
     found: list[Waiting] = []
+    due_ms: list[int] = []
     for job in books.queued():
         admitted = books.admitted(job.id)
-        if admitted is None or job.not_before_ms > now_ms:
+        if admitted is None:
+            continue
+        due_ms.extend(entry.until_ms for entry in job.avoid if entry.until_ms > now_ms)
+        if job.not_before_ms > now_ms:
+            due_ms.append(job.not_before_ms)
             continue
         limit = admitted.spec.array.limit if admitted.spec.array else None
         copies = copies_wanted(job, limit)
-        if copies > 0:
+        if copies > 0 and len(found) < CYCLE_JOBS_MAX:
             found.append(Waiting.under(admitted.rules, job, copies))
-            if len(found) >= CYCLE_JOBS_MAX:
-                break
-    return found
+    return found, min(due_ms, default=None)
 
 
 def imagined(job: Job, spec: JobSpec) -> tuple[Waiting, Admitted]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from broker.act.gateway import (
     CapacityArrived,
@@ -26,28 +26,29 @@ from broker.act.gateway import (
     SiteSilent,
 )
 from broker.control.books import Books
-from broker.control.leadership import Leadership, LeadershipLost
-from broker.control.orders import Orders, Withdrawals
-from broker.control.round import Round, changed_attempts, writes_of
+from broker.control.durable import Durable
+from broker.control.leadership import Leadership
+from broker.control.orders import Orders
+from broker.control.round import Round, changed_attempts
+from broker.control.vigil import Decisions, vigil
 from broker.lifecycle import commands as cmd
 from broker.lifecycle import events as ev
 from broker.lifecycle.reconcile import needs
 from broker.model.jobs import Attempt, AttemptPhase, Job, JobPhase
 from broker.state import keys
-from broker.state.group_commit import GroupCommitter, GuardFailed
+from broker.state.group_commit import GroupCommitter
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.ids import JobId
-from federation.kv import AmbiguousCommit, Op, Put, StoreUnavailable, Txn, TxnResult
 from federation.tickets import TicketSigner
-from federation.wire import records as pb
 
 TICK_S = 1.0
 REDRIVE_S = 10.0
 JOBS_PER_ROUND = 2_000
+YIELD_EVERY = 100
+"""Jobs looked at between two turns of the event loop, where there may be many of them."""
 
 
-@runtime_checkable
 class Placements(Protocol):
     """A plan ready to be applied: folds its placements into a round."""
 
@@ -70,8 +71,9 @@ class Effects:
 
 
 Said = SessionOpened | SessionClosed | CapacityArrived | PricesArrived | RoundTripsArrived
-Input = GatewayEvent | Placements | str
-"""A gateway event, a plan, or the id of a job whose record or intent changed."""
+Input = GatewayEvent | Placements | Decisions | str
+"""A gateway event, a plan, what a timer decided, or the id of a job whose record or intent
+changed."""
 
 
 class Leader:
@@ -89,7 +91,7 @@ class Leader:
         self._leadership = leadership
         self.books = books
         self._projection = projection
-        self._committer = committer
+        self._durable = Durable(leadership, committer, books, projection)
         self._gateway = gateway
         self._clock = context.clock
         self._orders = Orders(
@@ -98,8 +100,7 @@ class Leader:
         self._effects = context.effects
         self._on_report = context.on_report
         self._inputs: asyncio.Queue[Input] = asyncio.Queue()
-        self._disk_replaced: set[str] = set()
-        self._connected: set[str] = set()
+        self._sessions: dict[str, int] = {}
         self._sent_s: dict[str, float] = {}
 
     # Coming in ------------------------------------------------------------------------------------
@@ -108,25 +109,37 @@ class Leader:
         """Hand something in for the next round."""
         self._inputs.put_nowait(item)
 
-    async def run(self) -> None:
-        """Adopt, then lead until the epoch is lost. Raises `LeadershipLost`."""
+    async def take_over(self) -> None:
+        """Load the books and adopt what is there; once, before `run`. Raises
+        `LeadershipLost`."""
+        await self._load()
         await self._adopt()
+
+    async def run(self) -> None:
+        """Lead until the epoch is lost. Raises `LeadershipLost`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_records(), name="leader-records")
             tasks.create_task(self._follow_gateway(), name="leader-gateway")
             tasks.create_task(self._rounds(), name="leader-rounds")
             tasks.create_task(self._ticks(), name="leader-ticks")
-            tasks.create_task(self._leadership.keep(), name="leader-beat")
 
     async def _follow_records(self) -> None:
-        async for change in self._projection.follow():
+        changes = self._projection.follow()
+        self._look_at_everything()  # also what came while the books were loaded
+        async for change in changes:
             if change is None:
-                for job in self._projection.jobs():
-                    self.put(str(job.id))
+                self._look_at_everything()
             elif change.key.startswith((keys.JOBS, keys.INTENTS)) and change.value is not None:
-                self.put(keys.last_part(change.key))
-            elif change.key.startswith((keys.CLUSTERS, keys.TENANTS, keys.REPORTS)):
+                job_id = keys.last_part(change.key)
+                ours = change.key.startswith(keys.JOBS) and self.books.job(job_id) is not None
+                if not ours:
+                    self.put(job_id)
+            elif change.key.startswith((keys.CLUSTERS, keys.TENANTS, keys.POLICIES, keys.REPORTS)):
                 self._effects.wake_planner()
+
+    def _look_at_everything(self) -> None:
+        for job_id in self._projection.job_ids():
+            self.put(str(job_id))
 
     async def _follow_gateway(self) -> None:
         async for batch in self._gateway.inbox():
@@ -144,40 +157,74 @@ class Leader:
 
     async def _one_round(self, inputs: Sequence[Input]) -> None:
         round_ = Round(self.books, self._clock.now_ms())
-        opened: list[SessionOpened] = []
-        plans: list[Placements] = []
-        for item in inputs:
+        said: list[Said] = []
+        plans: list[Placements | Decisions] = []
+        for index, item in enumerate(inputs):
             if isinstance(item, str):
-                self._record_changed(round_, item)
+                self._look_at(round_, item)
             elif isinstance(item, EventsArrived):
-                round_.site_events(item.cluster, item.events, item.last_seq)
-            elif isinstance(item, Placements):
-                plans.append(item)
+                if self._sessions.get(item.cluster) == item.session:
+                    round_.site_events(item.cluster, item.events, item.last_seq)
+            elif isinstance(item, Said):
+                said.append(item)
+                self._session_changed(round_, item)
             else:
-                self._site_said(item)
-                if isinstance(item, SessionOpened):
-                    opened.append(item)
+                plans.append(item)
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
         for plan in plans:
-            plan.fold(round_, self)
-        changed = await self._make_durable(round_)
-        await self._act(round_, changed)
-        for session in opened:
-            await self._send(
-                session.cluster, self.books.attempts_in(session.cluster), everything=True
-            )
-        for cluster, seq in round_.acks.items():
-            await self._gateway.acknowledge(cluster, seq)
+            round_.contain("a plan", plan.fold, round_, self)
+        await self._settle(round_, said)
         for plan in plans:
             plan.applied(round_)
 
-    def _site_said(self, item: Said) -> None:
+    async def _settle(self, round_: Round, said: Sequence[Said]) -> None:
+        """Make a round durable and do what follows, in the order that may break off anywhere."""
+        changed = await self._durable.jobs(round_)
+        for fault in round_.faults:
+            self._effects.alarm(fault)
+        for item in said:
+            self._on_report(item)
+        for after_id in (after.id for _, after in changed):
+            self._write_down(round_.commands.get(after_id, []))
+        opened = {item.cluster for item in said if isinstance(item, SessionOpened)}
+        await self._send_changed(changed, opened)
+        for cluster in sorted(opened & self._sessions.keys()):
+            # everything in the order of its numbers: a report reflects all up to the last taken
+            await self._send(cluster, self.books.live_in(cluster))
+        await self._durable.acks(round_)
+        for cluster, seq in round_.acks.items():
+            await self._gateway.acknowledge(cluster, seq)
+        for _, after in changed:  # only now: a site forgets nothing it was not acknowledged
+            self._close(after, round_.commands.get(after.id, []))
+        if any(_may_let_start(before, after) for before, after in changed):
+            self._effects.wake_planner()
+        for job_id in self._durable.beaten:
+            self.put(str(job_id))
+        self._durable.beaten.clear()
+
+    def _session_changed(self, round_: Round, item: Said) -> None:
         if isinstance(item, SessionOpened):
-            self._connected.add(item.cluster)
+            self._sessions[item.cluster] = item.session
             if item.disk_replaced:
-                self._disk_replaced.add(item.cluster)
-        elif isinstance(item, SessionClosed):
-            self._connected.discard(item.cluster)
-        self._on_report(item)
+                self._forgotten(round_, item.cluster)
+        elif isinstance(item, SessionClosed) and self._sessions.get(item.cluster) == item.session:
+            del self._sessions[item.cluster]
+
+    def _forgotten(self, round_: Round, cluster: str) -> None:
+        """A site with another disk: what it confirmed is asked for anew, until it answers."""
+        for attempt in self.books.live_in(cluster):
+            job = round_.draft.job(attempt.job)
+            if job is not None and attempt.phase is not AttemptPhase.PLACED:
+                forgot = ev.SiteForgot(attempt.uid)
+                round_.contain(f"adopting {attempt.uid}", round_.fold, job, forgot)
+
+    def _look_at(self, round_: Round, job_id: str) -> None:
+        """Take in a job or an intent; a job whose records make no sense is set aside."""
+        before = len(round_.faults)
+        round_.contain(f"job {job_id}", self._record_changed, round_, job_id)
+        if len(round_.faults) > before:
+            self.books.set_aside(job_id, round_.faults[-1])
 
     def _record_changed(self, round_: Round, job_id: str) -> None:
         if self.books.job(job_id) is None:
@@ -190,88 +237,30 @@ class Leader:
             self._effects.wake_planner()
         intent, revision = self._projection.intent(job_id)
         if revision > self.books.intents.get(JobId(job_id), 0):
-            self.books.intents[JobId(job_id)] = revision
             current = round_.draft.job(job_id)
             if current is not None:
                 round_.intent(current, intent)
-
-    async def _make_durable(self, round_: Round) -> list[tuple[Job, Job]]:
-        """Commit a round; returns (before, after) of every job that changed."""
-        items = self._seq_writes(round_.dispatch_seqs, keys.dispatch_seq)
-        jobs = list(round_.draft.changed.values())
-        for job in jobs:
-            revision = self.books.intents.get(job.id, 0) if job.id in round_.guarded else None
-            items.append(writes_of(self.books.job(job.id), job, revision))
-        items.extend(self._seq_writes(round_.acks, keys.event_seq))
-        if not items:
-            return []
-        results = await self._commit(items)
-        first = len(round_.dispatch_seqs)
-        changed: list[tuple[Job, Job]] = []
-        beaten: list[JobId] = []
-        for job, txn, result in zip(
-            jobs, items[first:], results[first : first + len(jobs)], strict=False
-        ):
-            if result.succeeded or _stored_already(txn, result):
-                changed.append((self.books.job(job.id) or job, job))
-                self._projection.fold_own(result.revision, txn.then)
-            else:
-                beaten.append(job.id)
-        self.books.dispatch_seqs.update(round_.dispatch_seqs)
-        self.books.event_seqs.update(round_.acks)
-        self.books.install(after for _, after in changed)
-        for job_id in beaten:
-            round_.commands.pop(job_id, None)
-            again = round_.without_placement(job_id)
-            self.put(str(job_id))
-            changed.extend(await self._make_durable(again))
-            round_.commands.update(again.commands)
-        return changed
-
-    def _seq_writes(
-        self, seqs: dict[str, int], key: Callable[[str], str]
-    ) -> list[Txn]:
-        return [
-            Txn(then=(Put(key(c), pb.SeqRecord(schema=1, seq=seq).SerializeToString()),))
-            for c, seq in seqs.items()
-        ]
-
-    async def _commit(self, items: Sequence[Txn]) -> list[TxnResult]:
-        """Commit in order, waiting etcd out. Repeating is safe: all are absolute writes of the
-        only writer, guarded by its epoch."""
-        while True:
-            self._leadership.require()
-            waiting = [self._committer.enqueue(item) for item in items]
-            results = await asyncio.gather(*waiting, return_exceptions=True)
-            failures = [r for r in results if isinstance(r, BaseException)]
-            if not failures:
-                return [r for r in results if isinstance(r, TxnResult)]
-            for failure in failures:
-                if isinstance(failure, GuardFailed):
-                    raise LeadershipLost(str(failure)) from failure
-                if not isinstance(failure, StoreUnavailable | AmbiguousCommit):
-                    raise failure
-            await asyncio.sleep(0.1)
+            self.books.intents[JobId(job_id)] = revision
 
     # Acting ---------------------------------------------------------------------------------------
 
-    async def _act(self, round_: Round, changed: Sequence[tuple[Job, Job]]) -> None:
+    async def _send_changed(
+        self, changed: Sequence[tuple[Job, Job]], opened: set[str]
+    ) -> None:
         outgoing: dict[str, list[Attempt]] = {}
-        wake = False
         for before, after in changed:
             for attempt in changed_attempts(before if before is not after else None, after):
-                outgoing.setdefault(attempt.cluster, []).append(attempt)
-            wake = wake or after.is_array or after.phase in (JobPhase.QUEUED, JobPhase.ENDED)
-            self._carry_out(after, round_.commands.get(after.id, []))
-        if wake:
-            self._effects.wake_planner()
+                if attempt.cluster not in opened:
+                    outgoing.setdefault(attempt.cluster, []).append(attempt)
         for cluster, attempts in outgoing.items():
-            await self._send(cluster, attempts, everything=False)
+            await self._send(cluster, attempts)
 
-    def _carry_out(self, job: Job, commands: Sequence[cmd.Command]) -> None:
+    def _write_down(self, commands: Sequence[cmd.Command]) -> None:
         audits = [command for command in commands if isinstance(command, cmd.Audit)]
         if audits:
             self._effects.audit(audits)
+
+    def _close(self, job: Job, commands: Sequence[cmd.Command]) -> None:
         for command in commands:
             if isinstance(command, cmd.CloseAttempt):
                 ended = job.attempt(command.uid)
@@ -280,19 +269,14 @@ class Leader:
             elif isinstance(command, cmd.CloseJob):
                 self._effects.close_job(job)
 
-    async def _send(
-        self, cluster: str, attempts: Sequence[Attempt], *, everything: bool
-    ) -> None:
-        """Send what a cluster needs to hear; `everything` after a session opened."""
-        replaced = everything and cluster in self._disk_replaced
+    async def _send(self, cluster: str, attempts: Sequence[Attempt]) -> None:
+        """Send what a cluster needs to hear of these."""
         commands: list[Command] = []
-        for need in needs(tuple(attempts), disk_replaced=replaced):
+        for need in needs(tuple(attempts)):
             command = self._orders.command(need)
             if command is not None:
                 commands.append(command)
                 self._sent_s[need.attempt.uid] = self._clock.monotonic_s()
-        if replaced:
-            self._disk_replaced.discard(cluster)
         if not commands or not self._leadership.valid():
             return
         try:
@@ -307,57 +291,66 @@ class Leader:
 
     # Time and election ----------------------------------------------------------------------------
 
+    async def _load(self) -> None:
+        for number, problem in enumerate(self.books.load(self._projection)):
+            if problem:
+                self._effects.alarm(problem)
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+
     async def _adopt(self) -> None:
-        """What an earlier leader left half done: attempts without an answer get the new epoch,
-        ended ones not yet closed are closed (again, harmlessly)."""
+        """What an earlier leader left half done: intents nobody acted on, attempts without an
+        answer, ended ones not yet closed (closed again, harmlessly)."""
         round_ = Round(self.books, self._clock.now_ms())
-        for job in list(self.books.jobs()):
-            for attempt in job.live_attempts:
-                if attempt.confirmed_seq < attempt.first_seq:
-                    current = round_.draft.job(job.id) or job
-                    round_.fold(
-                        current,
-                        ev.TicketRenewed(attempt.uid, attempt.ticket, self._leadership.epoch),
-                    )
-            for attempt in job.attempts:
-                if attempt.phase is AttemptPhase.ENDED:
-                    self._effects.close_attempt(job, attempt)
-            if job.phase is JobPhase.ENDED:
-                self._effects.close_job(job)
-        await self._make_durable(round_)
-        for job in list(self.books.jobs()):
-            self.put(str(job.id))
+        for number, job in enumerate(list(self.books.jobs())):
+            round_.contain(f"job {job.id}", self._adopt_job, round_, job)
+            if number % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)
+        await self._settle(round_, ())
         self._effects.wake_planner()
+
+    def _adopt_job(self, round_: Round, job: Job) -> None:
+        for attempt in job.attempts:
+            if attempt.phase is AttemptPhase.ENDED:
+                self._effects.close_attempt(job, attempt)
+            elif attempt.confirmed_seq < attempt.first_seq:
+                renewed = ev.TicketRenewed(attempt.uid, attempt.ticket, self._leadership.epoch)
+                round_.fold(round_.draft.job(job.id) or job, renewed)
+        if job.phase is JobPhase.ENDED:
+            self._effects.close_job(job)
+        else:
+            self._look_at(round_, job.id)
 
     async def _ticks(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now_s = self._clock.monotonic_s()
-            for cluster in sorted(self._connected):
-                late = [
-                    a
-                    for a in self.books.attempts_in(cluster)
-                    if a.lagging and now_s - self._sent_s.get(a.uid, now_s) > REDRIVE_S
-                ]
-                if late:
-                    await self._send(cluster, late, everything=False)
-            self._withdraw_late_starts()
+            for cluster, late in self._unanswered().items():
+                await self._send(cluster, late)
+            decisions = vigil(self.books, self._projection, self._clock.now_ms())
+            if decisions is not None:
+                self.put(decisions)
 
-    def _withdraw_late_starts(self) -> None:
-        """A local wait is bounded: over its limit it is withdrawn and placed anew."""
-        now_ms = self._clock.now_ms()
-        late: list[tuple[str, str]] = []
-        for job in self.books.jobs():
-            admitted = self.books.admitted(job.id)
-            limit_s = admitted.terms.max_start_delay_s if admitted else 0
-            if not limit_s:
-                continue
-            for a in job.live_attempts:
-                waits = a.phase.rank < AttemptPhase.RUNNING.rank and a.stop_why is None
-                if waits and now_ms - a.placed_ms > limit_s * 1000:
-                    late.append((job.id, a.uid))
-        if late:
-            self.put(Withdrawals(tuple(late)))
+    def _unanswered(self) -> dict[str, list[Attempt]]:
+        """Attempts to tell their sites of again, by cluster."""
+        now_s = self._clock.monotonic_s()
+        late: dict[str, list[Attempt]] = {}
+        for uid, sent_s in list(self._sent_s.items()):
+            attempt = self.books.attempt(uid)
+            if attempt is None or not attempt.lagging:
+                del self._sent_s[uid]
+            elif now_s - sent_s > REDRIVE_S and attempt.cluster in self._sessions:
+                late.setdefault(attempt.cluster, []).append(attempt)
+        return late
+
+
+def _may_let_start(before: Job, after: Job) -> bool:
+    """Whether a change may let something start: an end, another wish; not a new reason to wait,
+    nor progress within a slice."""
+    if before is after:
+        return True
+    freed = {a.uid for a in before.live_attempts} - {a.uid for a in after.live_attempts}
+    asked = (before.priority, before.held) != (after.priority, after.held)
+    return bool(freed) or asked or before.phase is not after.phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,10 +362,3 @@ class LeaderContext:
     effects: Effects
     on_report: Callable[[Said], None]
     traceparent: Callable[[str, str, str], str]
-
-
-def _stored_already(txn: Txn, result: TxnResult) -> bool:
-    """Whether a change that 'failed' is what lies there: an earlier try of ours was applied."""
-    ours: Op = txn.then[0]
-    found = result.results[0].kv if result.results else None
-    return isinstance(ours, Put) and found is not None and found.value == ours.value

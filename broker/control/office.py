@@ -40,6 +40,7 @@ from federation.wire import records as pb
 
 log = logging.getLogger("tradewind.office")
 RESTART_S = 1.0
+COMPACT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,6 @@ class Office:
             except* Exception:  # noqa: BLE001  a bug must not end the replica; a new term adopts
                 log.exception("a term of office failed; standing again")
                 await asyncio.sleep(RESTART_S)
-            finally:
-                self.term = None
-                self._ports.sites.forget_sessions()
-                self._gateway().leave_office(self.leader_address())
 
     async def _one_term(self) -> None:
         ports = self._ports
@@ -115,20 +112,37 @@ class Office:
             await self._serve(leadership)
 
     async def _serve(self, leadership: Leadership) -> None:
-        ports = self._ports
         log.info("leading under epoch %d", leadership.epoch)
-        await self._caught_up(leadership)
-        term = self._open_term(leadership)
-        term.books.load(ports.projection)
-        self.term = term
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(leadership.keep(), name="leader-beat")  # however long it takes
+                await self._caught_up(leadership)
+                term = self._open_term(leadership)
+                await term.leader.take_over()
+                self.term = term
                 tasks.create_task(term.leader.run(), name="leader")
                 tasks.create_task(term.cycles.run(), name="cycles")
                 tasks.create_task(term.closer.run(), name="closer")
-        except* asyncio.CancelledError:
-            await leadership.resign()
-            raise
+                tasks.create_task(self._compact(), name="compaction")
+        finally:
+            self.term = None
+            self._ports.sites.forget_sessions()
+            await leadership.resign()  # all that acted has stopped: nobody need wait the TTL out
+            other = self.leader_address()
+            ours = other in self._ports.candidate.session_addresses
+            self._gateway().leave_office("" if ours else other)
+
+    async def _compact(self) -> None:
+        """Let etcd forget what every watch had time to see."""
+        seen = 0
+        while True:
+            await asyncio.sleep(COMPACT_S)
+            if seen:
+                try:
+                    await self._ports.store.compact(seen)
+                except StoreError as error:
+                    log.warning("compaction: %s", error)
+            seen = self._ports.projection.revision
 
     async def _caught_up(self, leadership: Leadership) -> None:
         """Wait until this replica sees everything that was committed before its election."""
@@ -176,7 +190,7 @@ class Office:
             self.on_cycle(cycle, closer)
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
-        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell)
+        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell, self.alarm)
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         return Term(leadership, books, leader, cycles, closer, committer)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections.abc import Callable
 
 from broker.act.gateway import Command, Dispatch, SetSlice, Stop
 from broker.control.books import Books
 from broker.control.leadership import Leadership
-from broker.control.round import Round
-from broker.lifecycle import events as ev
 from broker.lifecycle.reconcile import Need, Needed
-from broker.model.jobs import Attempt, AttemptPhase, OutcomeKind
+from broker.model.jobs import Attempt, OutcomeKind
 from federation.environment import Clock
 from federation.tickets import Ticket, TicketSigner, sign_ticket
 
@@ -84,21 +80,3 @@ class Orders:
             ),
             self._signer,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawals:
-    """Attempts whose local wait passed its limit."""
-
-    late: tuple[tuple[str, str], ...]
-
-    def fold(self, round_: Round, leader: object) -> None:
-        """Decide their stop, as far as they still wait."""
-        for job_id, uid in self.late:
-            job = round_.draft.job(job_id)
-            attempt = job.attempt(uid) if job else None
-            if job and attempt and attempt.phase.rank < AttemptPhase.RUNNING.rank:
-                round_.fold(job, ev.StopDecided(uid, OutcomeKind.WITHDRAWN))
-
-    def applied(self, round_: Round) -> None:
-        """Nothing more to do."""

@@ -6,23 +6,27 @@ placement fall, never the plan; the cycle that follows sees the world as it is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.control.books import copies_wanted
 from broker.control.build_problem import World
-from broker.control.round import Round
+from broker.control.round import PLACED_A_ROUND, Round
 from broker.control.slices import first_tasks
 from broker.lifecycle import events as ev
 from broker.lifecycle.handlers import Rejected
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView
 from broker.model.jobs import Attempt, Job
-from broker.model.plan import Assignment, Plan
+from broker.model.plan import Assignment, Plan, Unplaced
 from federation.ids import AttemptUid, Cluster, attempt_uid
 from federation.jobs import JobSpec
 from federation.runs import Runs
+
+PIECE = 500
+"""Placements and reasons in one round: some 50 ms of the leader's time."""
 
 
 class Leading(Protocol):
@@ -35,31 +39,61 @@ class Leading(Protocol):
 
 @dataclass(slots=True)
 class PlanApplier:
-    """Applies one plan in one round. `placed` and `fallen` tell what came of it."""
+    """Applies one plan, a piece in a round. `placed` and `fallen` tell what came of it. `closed`
+    are clusters that stopped taking jobs while the plan was made."""
 
     plan: Plan
     problem: pm.Problem
     world: World
     cycle: str
+    closed: frozenset[str] = frozenset()
     placed: list[Attempt] = field(default_factory=list)
     fallen: list[str] = field(default_factory=list)
     done: Callable[[PlanApplier, Round], None] | None = None
+    _next: int = 0
+    _folded: list[Attempt] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the plan has been folded."""
+        return self._next >= len(self.plan.assignments) + len(self.plan.unplaced)
 
     def fold(self, round_: Round, leader: Leading) -> None:
-        """Place what the plan assigns, then say why the rest waits."""
+        """Place what the plan assigns, then say why the rest waits; the next piece of it, so
+        that no round is so large that the leader stops hearing."""
         pools = {pool.name: pool for pool in self.problem.pools}
-        for assignment in self.plan.assignments:
-            self._place(round_, leader.epoch, assignment, pools[assignment.pool])
-        for unplaced in self.plan.unplaced:
-            job = round_.draft.job(unplaced.job)
-            if job is None or job.live_attempts or copies_wanted(job, None) == 0:
-                continue
-            code, text = unplaced.refusal.code.value, unplaced.refusal.text
-            if job.reason_code != code:
-                round_.fold(job, ev.WaitExplained(code, text))
+        here: Counter[str] = Counter()
+        for _ in range(PIECE):
+            if self.finished:
+                return
+            if self._next < len(self.plan.assignments):
+                assignment = self.plan.assignments[self._next]
+                here[assignment.job] += 1
+                if here[assignment.job] > PLACED_A_ROUND:
+                    return
+                pool = pools[assignment.pool]
+                what = f"placing {assignment.job}"
+                round_.contain(what, self._place, round_, leader.epoch, assignment, pool)
+            else:
+                unplaced = self.plan.unplaced[self._next - len(self.plan.assignments)]
+                what = f"the reason of {unplaced.job}"
+                round_.contain(what, self._explain, round_, unplaced)
+            self._next += 1
+
+    def _explain(self, round_: Round, unplaced: Unplaced) -> None:
+        job = round_.draft.job(unplaced.job)
+        if job is None or job.live_attempts or copies_wanted(job, None) == 0:
+            return
+        code, text = unplaced.refusal.code.value, unplaced.refusal.text
+        if job.reason_code != code:
+            round_.fold(job, ev.WaitExplained(code, text))
 
     def applied(self, round_: Round) -> None:
         """The round is durable."""
+        made = [a for a in self._folded if round_.books.attempt(a.uid) is not None]
+        self.fallen += [f"{a.job} was asked for meanwhile" for a in self._folded if a not in made]
+        self.placed += made
+        self._folded = []
         if self.done is not None:
             self.done(self, round_)
 
@@ -70,6 +104,9 @@ class PlanApplier:
         admitted = round_.books.admitted(assignment.job)
         if job is None or admitted is None:
             self.fallen.append(f"{assignment.job} is gone")
+            return
+        if pool.cluster in self.closed:
+            self.fallen.append(f"{pool.cluster} takes nothing any more")
             return
         limit = admitted.spec.array.limit if admitted.spec.array else None
         width = min(assignment.count, copies_wanted(job, limit))
@@ -82,7 +119,7 @@ class PlanApplier:
         except Rejected as refused:
             self.fallen.append(str(refused))
         else:
-            self.placed.append(attempt)
+            self._folded.append(attempt)
 
     def _attempt(
         self,

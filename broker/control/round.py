@@ -1,12 +1,12 @@
 """One round of the leader: what came in, folded into jobs, and the writes that make it durable.
 
-Nothing here waits. `Round` collects; `writes_of` turns a changed job into one nested transaction.
+Nothing here waits. `Round` collects; `writes_of` turns a changed job into nested transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from broker.control.books import Books, Draft
 from broker.control.slices import top_up
@@ -21,10 +21,16 @@ from broker.state.task_chunks import chunks_touched, encode_chunk
 from federation.ids import JobId
 from federation.kv import Compare, Get, ModRevisionIs, Op, Put, Txn
 
+OPS_A_PIECE = 60
+BYTES_A_PIECE = 500_000
+PLACED_A_ROUND = 50
+"""New attempts of one job in one round: they and its record are one transaction."""
+
 
 @dataclass(slots=True)
 class Round:
-    """What one round changes and owes. `acks`: cluster -> last event folded in."""
+    """What one round changes and owes. `acks`: cluster -> last event folded in. `faults`: what
+    went wrong in a way nobody foresaw, one line each; it is left out, the rest goes on."""
 
     books: Books
     now_ms: int
@@ -35,6 +41,7 @@ class Round:
     acks: dict[str, int] = field(default_factory=dict)
     dispatch_seqs: dict[str, int] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.draft = Draft(self.books)
@@ -54,20 +61,39 @@ class Round:
             self.guarded.add(job.id)
         return result.job
 
+    def contain(self, what: str, act: Callable[..., object], *args: object) -> None:
+        """Do one thing of this round; if it fails, only that is left out."""
+        try:
+            act(*args)
+        except Rejected as refused:
+            self.ignored.append(str(refused))
+        except Exception as error:  # noqa: BLE001  one job's fault must not stop all others
+            self.faults.append(f"{what}: {type(error).__name__}: {error}"[:500])
+
     def site_events(self, cluster: str, events: Iterable[ev.SiteEvent], last_seq: int) -> None:
         """Events of one cluster in order; then slices that ran low are topped up."""
         touched: set[str] = set()
         for event in events:
-            job_id = event.uid.rsplit("-", 1)[0]
-            job = self.draft.job(job_id)
-            if job is None:
-                self.ignored.append(f"{type(event).__name__} of unknown attempt {event.uid}")
-                continue
-            self.fold(job, event)
-            touched.add(job_id)
-        self.acks[cluster] = max(self.acks.get(cluster, 0), last_seq)
+            what = f"{type(event).__name__} {event.event_seq} of {event.uid}"
+            self.contain(what, self._site_event, cluster, event, touched)
+        known = self.acks.get(cluster, self.books.event_seqs.get(cluster, 0))
+        if last_seq > known:
+            self.acks[cluster] = last_seq
         for job_id in sorted(touched):
-            self._top_up(job_id)
+            self.contain(f"slices of {job_id}", self._top_up, job_id)
+
+    def _site_event(self, cluster: str, event: ev.SiteEvent, touched: set[str]) -> None:
+        job_id = event.uid.rsplit("-", 1)[0]
+        job = self.draft.job(job_id)
+        attempt = job.attempt(event.uid) if job else None
+        if job is None or attempt is None:
+            self.ignored.append(f"{type(event).__name__} of unknown attempt {event.uid}")
+        elif attempt.cluster != cluster:
+            self.faults.append(f"{cluster} speaks of {event.uid}, which is at {attempt.cluster}")
+        else:
+            self.fold(job, event)
+            if not isinstance(event, ev.SliceSet):  # its answer alone is no reason to ask again
+                touched.add(job_id)
 
     def _top_up(self, job_id: str) -> None:
         job = self.draft.job(job_id)
@@ -105,7 +131,7 @@ class Round:
 
     def without_placement(self, job_id: JobId) -> Round:
         """The same round for one job whose launch was beaten by an intent: everything but the
-        new attempt (and the commands meant for it)."""
+        new attempts (and the commands meant for them)."""
         again = Round(self.books, self.now_ms)
         job = self.books.job(job_id)
         for event in self.history.get(job_id, []):
@@ -113,30 +139,61 @@ class Round:
                 job = again._try(job, event)
         return again
 
+    def leave_out(self, job_id: JobId, why: str) -> None:
+        """Nothing of this job in this round; `why` becomes a fault."""
+        self.draft.changed.pop(job_id, None)
+        self.commands.pop(job_id, None)
+        self.faults.append(f"job {job_id} is set aside: {why}"[:500])
 
-def writes_of(before: Job | None, after: Job, intent_revision: int | None) -> Txn:
-    """One job's change as a nested transaction.
 
+def writes_of(before: Job | None, after: Job, intent_revision: int | None) -> tuple[Txn, ...]:
+    """One job's change as nested transactions to be applied in this order: mostly one.
+
+    Where one would be too large, states of tasks go first, then what changed of old attempts,
+    then the job with its new attempts: whatever breaks off in between is completed by telling
+    the same events again.
     `intent_revision` guards a launch: it does not commit once a cancel (or hold) was acknowledged.
     The orelse branch tells a beaten change from a repeated one.
     """
     compare: tuple[Compare, ...] = ()
     if intent_revision is not None:
         compare = (ModRevisionIs(keys.intent(after.id), intent_revision),)
-    ops: list[Op] = [Put(keys.job(after.id), encode_job(after))]
     known = {a.uid: a for a in before.attempts} if before else {}
-    for attempt in after.attempts:
-        if known.get(attempt.uid) is not attempt and known.get(attempt.uid) != attempt:
-            ops.append(Put(keys.attempt(attempt.cluster, attempt.uid), encode_attempt(attempt)))
+    first: list[Put] = []
     if after.is_array and before is not None:
         for number in chunks_changed(before, after):
             chunk = encode_chunk(after.task_states, number)
-            ops.append(Put(keys.task_chunk(after.id, number), chunk))
-    return Txn(compare, tuple(ops), (Get(keys.job(after.id)),))
+            first.append(Put(keys.task_chunk(after.id, number), chunk))
+    last = [Put(keys.job(after.id), encode_job(after))]
+    for attempt in after.attempts:
+        if known.get(attempt.uid) is not attempt and known.get(attempt.uid) != attempt:
+            put = Put(keys.attempt(attempt.cluster, attempt.uid), encode_attempt(attempt))
+            (first if attempt.uid in known else last).append(put)
+    read = (Get(keys.job(after.id)),)
+    pieces = _pieces([*last, *first])
+    if len(pieces) == 1:
+        return (Txn(compare, pieces[0], read),)
+    leading = [Txn(then=piece) for piece in _pieces(first)]
+    return (*leading, Txn(compare, tuple(last), read))
+
+
+def _pieces(puts: list[Put]) -> list[tuple[Op, ...]]:
+    pieces: list[tuple[Op, ...]] = []
+    piece: list[Op] = []
+    size = 0
+    for put in puts:
+        if piece and (len(piece) == OPS_A_PIECE or size + len(put.value) > BYTES_A_PIECE):
+            pieces.append(tuple(piece))
+            piece, size = [], 0
+        piece.append(put)
+        size += len(put.value)
+    return [*pieces, tuple(piece)] if piece else pieces
 
 
 def chunks_changed(before: Job, after: Job) -> tuple[int, ...]:
     """Task chunks to write again; a new round of failed tasks takes states back."""
+    if before.task_states is after.task_states:
+        return ()
     forward = chunks_touched(before.task_states, after.task_states)
     back = chunks_touched(after.task_states, before.task_states)
     return tuple(sorted({*forward, *back}))
@@ -146,8 +203,3 @@ def changed_attempts(before: Job | None, after: Job) -> list[Attempt]:
     """Attempts that differ."""
     known = {a.uid: a for a in before.attempts} if before else {}
     return [a for a in after.attempts if known.get(a.uid) != a]
-
-
-def without_attempts(job: Job, uids: set[str]) -> Job:
-    """The job without some ended attempts (already in the ledger)."""
-    return replace(job, attempts=tuple(a for a in job.attempts if a.uid not in uids))

@@ -175,8 +175,9 @@ def _fitting(items: tuple[Item, ...], size_of: Callable[[Item], int]) -> tuple[I
 def found_missing(
     job: Job, attempt: Attempt, event: ev.FoundMissing, terms: Terms, now_ms: int
 ) -> Job:
-    """The site does not have what it once confirmed: nobody saw its end."""
-    outcome = Outcome(OutcomeKind.LOST, text=event.text)
+    """The site does not have what it once confirmed: nobody saw its end. What was to stop
+    anyway has stopped."""
+    outcome = Outcome(attempt.stop_why or OutcomeKind.LOST, text=event.text)
     return _over(job, attempt, outcome, event.at_ms, terms, now_ms)
 
 
