@@ -229,6 +229,16 @@ class UsageTotal:
     cost_micro_usd: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeTotal:
+    """Jobs of one tenant that ended one way over a period."""
+
+    tenant: str
+    outcome: str
+    jobs: int
+    cost_micro_usd: int
+
+
 Entry = TypeVar("Entry", JobEntry, AttemptEntry, ReceiptEntry, UsageEntry, CycleEntry, AuditEntry)
 
 

@@ -77,6 +77,7 @@ jobs = Table(
     *(_maybe_big(name) for name in ("started_ms", "exit_code")),
     Index("jobs_by_tenant", "tenant", "created_ms", "job"),
     Index("jobs_by_age", "created_ms", "job"),
+    Index("jobs_by_end", "ended_ms"),
 )
 
 job_labels = Table(
@@ -157,7 +158,9 @@ class Migration:
     statements: tuple[str, ...]
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = ()
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    Migration(2, ("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (ended_ms)",)),
+)
 
 
 def insert_new(table: Table, dialect: str) -> Insert:

@@ -20,6 +20,7 @@ from broker.feedback.entries import (
     JobFilter,
     JobPage,
     LedgerBatch,
+    OutcomeTotal,
     ReceiptEntry,
     UsageEntry,
     UsageTotal,
@@ -48,6 +49,7 @@ __all__ = [
     "LogGap",
     "LogStore",
     "LogStream",
+    "OutcomeTotal",
     "ReceiptEntry",
     "SchemaTooNew",
     "SweepResult",
@@ -220,6 +222,12 @@ class Ledger(Protocol):
     async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """Totals per tenant, cluster, pool and accelerator of entries with
         `from_ms <= entry.to_ms < to_ms`, so adjacent periods add up. Tenant None = all."""
+
+    @abstractmethod
+    async def outcomes(
+        self, tenant: str | None, from_ms: int, to_ms: int
+    ) -> tuple[OutcomeTotal, ...]:
+        """Jobs with `from_ms <= ended_ms < to_ms` by tenant and outcome. Tenant None = all."""
 
     @abstractmethod
     async def cycles(self, limit: int) -> tuple[CycleEntry, ...]:

@@ -16,7 +16,15 @@ from sqlalchemy import create_engine
 from broker.feedback import ledger_schema
 from broker.feedback.backends.memory import MemoryLedger
 from broker.feedback.backends.sql_ledger import SqlLedger
-from broker.feedback.ports import JobCursor, JobFilter, Ledger, LedgerBatch, UsageTotal
+from broker.feedback.ports import (
+    JobCursor,
+    JobEntry,
+    JobFilter,
+    Ledger,
+    LedgerBatch,
+    OutcomeTotal,
+    UsageTotal,
+)
 from tests.unit.feedback.builders import (
     JOB,
     NOW_MS,
@@ -301,3 +309,26 @@ async def test_old_cycles_may_be_forgotten(ledger: Ledger) -> None:
 async def test_concurrent_writers_all_land(ledger: Ledger) -> None:
     await asyncio.gather(*(ledger.record_job(a_job(f"j{number % 150}")) for number in range(200)))
     assert len(await names(ledger, limit=1000)) == 150
+
+
+async def test_jobs_are_counted_by_how_they_ended(ledger: Ledger) -> None:
+    def ended(job: str, at_ms: int, outcome: str, tenant: str = "acme") -> JobEntry:
+        return a_job(
+            job=job, tenant=tenant, ended_ms=at_ms, outcome=outcome, cost_micro_usd=2_000
+        )
+
+    day = (NOW_MS, NOW_MS + 10)
+    rows = (
+        ended("j1", NOW_MS, "succeeded"), ended("j2", NOW_MS + 9, "succeeded"),
+        ended("j3", NOW_MS + 5, "failed"), ended("j4", NOW_MS + 5, "failed", "other"),
+        ended("j5", NOW_MS + 10, "failed"), ended("j6", NOW_MS - 1, "failed"),
+    )  # fmt: skip
+    await ledger.record(LedgerBatch(jobs=rows))
+    of_acme = (
+        OutcomeTotal(tenant="acme", outcome="failed", jobs=1, cost_micro_usd=2_000),
+        OutcomeTotal(tenant="acme", outcome="succeeded", jobs=2, cost_micro_usd=4_000),
+    )
+    assert await ledger.outcomes("acme", *day) == of_acme
+    of_other = OutcomeTotal(tenant="other", outcome="failed", jobs=1, cost_micro_usd=2_000)
+    assert await ledger.outcomes(None, *day) == (*of_acme, of_other)
+    assert await ledger.outcomes("nobody", *day) == ()

@@ -36,6 +36,7 @@ from broker.feedback.ports import (
     LedgerBatch,
     LogStore,
     LogStream,
+    OutcomeTotal,
     ReceiptEntry,
     SweepResult,
     UsageEntry,
@@ -110,6 +111,22 @@ class MemoryLedger(Ledger):
                 group = (entry.tenant, entry.cluster, entry.pool, entry.accelerator)
                 groups.setdefault(group, []).append(entry)
         return tuple(_total(groups[group]) for group in sorted(groups))
+
+    async def outcomes(
+        self, tenant: str | None, from_ms: int, to_ms: int
+    ) -> tuple[OutcomeTotal, ...]:
+        """See `Ledger`."""
+        groups: dict[tuple[str, str], list[JobEntry]] = {}
+        for entry in self._jobs.values():
+            if tenant in (None, entry.tenant) and from_ms <= entry.ended_ms < to_ms:
+                groups.setdefault((entry.tenant, entry.outcome), []).append(entry)
+        return tuple(
+            OutcomeTotal(
+                tenant=of, outcome=outcome, jobs=len(entries),
+                cost_micro_usd=sum(entry.cost_micro_usd for entry in entries),
+            )
+            for (of, outcome), entries in sorted(groups.items())
+        )  # fmt: skip
 
     async def cycles(self, limit: int) -> tuple[CycleEntry, ...]:
         """See `Ledger`."""

@@ -51,6 +51,7 @@ from broker.feedback.ports import (
     JobPage,
     Ledger,
     LedgerBatch,
+    OutcomeTotal,
     ReceiptEntry,
     SchemaTooNew,
     UsageTotal,
@@ -128,7 +129,14 @@ class SqlLedger(Ledger):
     async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """See `Ledger`."""
         rows = await self._read(_usage_query(tenant, from_ms, to_ms))
-        return tuple(_usage_total(row) for row in rows)
+        return tuple(UsageTotal(**_numbers(row)) for row in rows)
+
+    async def outcomes(
+        self, tenant: str | None, from_ms: int, to_ms: int
+    ) -> tuple[OutcomeTotal, ...]:
+        """See `Ledger`."""
+        rows = await self._read(_outcomes_query(tenant, from_ms, to_ms))
+        return tuple(OutcomeTotal(**_numbers(row)) for row in rows)
 
     async def cycles(self, limit: int) -> tuple[CycleEntry, ...]:
         """See `Ledger`."""
@@ -336,13 +344,25 @@ def _jobs_query(query: JobFilter) -> Select[Any]:
     return selected.order_by(*newest_first).limit(query.limit + 1)
 
 
-def _usage_total(row: Row[Any]) -> UsageTotal:
+def _numbers(row: Row[Any]) -> dict[str, Any]:
     # PostgreSQL sums bigint as numeric, which arrives as Decimal.
-    values: dict[str, Any] = {
+    return {
         name: value if isinstance(value, str) else int(value)
         for name, value in row._mapping.items()
     }
-    return UsageTotal(**values)
+
+
+def _outcomes_query(tenant: str | None, from_ms: int, to_ms: int) -> Select[Any]:
+    table = schema.jobs
+    group = (table.c.tenant, table.c.outcome)
+    query = select(
+        *group,
+        func.count(table.c.job).label("jobs"),
+        func.sum(table.c.cost_micro_usd).label("cost_micro_usd"),
+    ).where(table.c.ended_ms >= from_ms, table.c.ended_ms < to_ms)
+    if tenant is not None:
+        query = query.where(table.c.tenant == tenant)
+    return query.group_by(*group).order_by(*group)
 
 
 def _usage_query(tenant: str | None, from_ms: int, to_ms: int) -> Select[Any]:

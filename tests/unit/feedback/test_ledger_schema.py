@@ -42,14 +42,24 @@ def applied(connection: Connection) -> list[tuple[int, int]]:
 
 def test_a_fresh_database_is_made_at_the_newest_version(engine: Engine) -> None:
     with engine.begin() as connection:
-        assert schema.migrate(connection, now_ms=7) == 1
-        assert schema.migrate(connection, now_ms=8) == 1
-        assert applied(connection) == [(1, 7)]
+        newest = schema.BASE_VERSION + len(schema.MIGRATIONS)
+        assert schema.migrate(connection, now_ms=7) == newest
+        assert schema.migrate(connection, now_ms=8) == newest
+        assert applied(connection) == [(newest, 7)]
+
+
+def test_a_ledger_of_the_first_version_learns_to_find_jobs_by_their_end(engine: Engine) -> None:
+    with engine.begin() as connection:
+        schema.migrate(connection, now_ms=1, migrations=())
+        connection.execute(text("DROP INDEX jobs_by_end"))
+        schema.migrate(connection, now_ms=2)
+        indexes = {row[1] for row in connection.execute(text("PRAGMA index_list(jobs)"))}
+        assert "jobs_by_end" in indexes
 
 
 def test_an_older_database_takes_every_step_it_lacks_once(engine: Engine) -> None:
     with engine.begin() as connection:
-        schema.migrate(connection, now_ms=1)
+        schema.migrate(connection, now_ms=1, migrations=())
         assert schema.migrate(connection, now_ms=2, migrations=(NEXT,)) == 2
         assert "note" in columns(connection, "jobs")
         assert schema.migrate(connection, now_ms=3, migrations=(NEXT, AFTER)) == 3
@@ -60,13 +70,13 @@ def test_an_older_database_takes_every_step_it_lacks_once(engine: Engine) -> Non
 
 def test_a_newer_database_is_left_alone_and_named(engine: Engine) -> None:
     with engine.begin() as connection:
-        schema.migrate(connection, now_ms=1)
+        schema.migrate(connection, now_ms=1, migrations=())
         schema.migrate(connection, now_ms=1, migrations=(NEXT,))
     with (
         pytest.raises(SchemaTooNew, match="version 2, this build knows up to 1") as error,
         engine.begin() as connection,
     ):
-        schema.migrate(connection, now_ms=2)
+        schema.migrate(connection, now_ms=2, migrations=())
     assert (error.value.found, error.value.known) == (2, 1)
 
 
