@@ -146,24 +146,30 @@ def small() -> Iterator[EtcdServer]:
 async def test_a_full_store_says_so_and_recovers(small: EtcdServer) -> None:
     client = EtcdClient([parse_endpoint(small.urls[0])])
     admin = EtcdAdmin(client.members)
-    revision = 0
+    # etcd counts its file, which it writes ten times a second: a fast writer gets far over.
     with pytest.raises(SpaceExhausted):
-        for number in range(40):
+        for number in range(200):
             put = Put("/big", bytes([number]) * 400_000)
-            revision = (await client.txn(Txn(then=(put,)))).revision
-    assert [alarm.kind for alarm in await admin.alarms()] == ["NOSPACE"]
+            await client.txn(Txn(then=(put,)))
+            await asyncio.sleep(0.02)
+    async with asyncio.timeout(10):
+        while [alarm.kind for alarm in await admin.alarms()] != ["NOSPACE"]:
+            await asyncio.sleep(0.02)
     with pytest.raises(SpaceExhausted):
         await client.txn(Txn(then=(Put("/small", b""),)))
     kv = await client.get("/big")
     assert kv is not None, "reading goes on"
-    await client.compact(max(revision, kv.mod_revision))
-    await asyncio.sleep(0.3)
-    await admin.defragment()
+    await client.compact(kv.mod_revision)
+    async with asyncio.timeout(10):
+        # Compaction goes on behind its answer; only what it freed can be given back.
+        while (await admin.status()).db_size_bytes > 2_000_000:
+            await admin.defragment()
+            await asyncio.sleep(0.1)
     await admin.clear_space_alarms()
     await client.txn(Txn(then=(Put("/small", b""),)))
     status = await admin.status()
     assert status.member_id == status.leader_id
-    assert 0 < status.db_in_use_bytes <= status.db_size_bytes < 4_000_000
+    assert 0 < status.db_in_use_bytes <= status.db_size_bytes
     await client.close()
 
 
