@@ -42,6 +42,7 @@ def submit(
     max_runtime: Annotated[str | None, Option(help="Stopped after, such as 2h30m.")] = None,
     region: Annotated[list[str] | None, Option(help="Only there; repeat for more.")] = None,
     cluster: Annotated[list[str] | None, Option(help="Only there; repeat for more.")] = None,
+    policy: Annotated[str | None, Option(help="Routing policy, or NAME@VERSION.")] = None,
     max_price: Annotated[
         float | None, Option(help="Most USD per accelerator and hour.")
     ] = None,
@@ -83,7 +84,8 @@ def submit(
             "accelerators": accelerators or None,
         },
         placement={
-            "regions": region, "clusters": cluster, "spot": spot, "budget_usd": budget,
+            "regions": region, "clusters": cluster, "policy": policy, "spot": spot,
+            "budget_usd": budget,
             "max_price_usd_per_accelerator_hour": max_price,
         },
         env=env or (), labels=label or (), files=files or (), outputs=output or (),
