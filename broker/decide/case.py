@@ -3,18 +3,43 @@ index."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
 from broker.decide.options import Floats, Integers, Options, build_options
-from broker.decide.shapes import COLUMN_LIMIT, Counting, Shape, amount_of, build_shape
-from broker.model.problem import Mode, Problem
+from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
+from broker.model.problem import Mode, Pool, Problem
 
 Counts = Integers
 """Placed copies, one entry per option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Figures of the classes, one entry each: per replica `size` in accelerators, `cpus`,
+    `memory_gib`; per copy `replicas` and `gang` accelerators."""
+
+    size: tuple[int, ...]
+    cpus: tuple[float, ...]
+    memory_gib: tuple[float, ...]
+    replicas: tuple[int, ...]
+    gang: tuple[int, ...]
+    count: tuple[int, ...]
+    priority: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """At most `limit[q]` placed accelerators over all options of quota q. `of_class` has the quota
+    of a class's tenant over all clusters, `of_option` that in the cluster of the option; -1 is
+    none."""
+
+    limit: tuple[int, ...]
+    of_class: Integers
+    of_option: Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +57,20 @@ class Case:
     options: Options
     shapes: tuple[Shape | None, ...]
     kind: Integers
-    gang: tuple[int, ...]
+    facts: Facts
     reward_usd: Floats
     lost_work_usd: float
-    quotas: tuple[Quota, ...]
-    quotas_of: Mapping[int, Sequence[int]]
+    quotas: Quotas
+
+    @property
+    def gang(self) -> tuple[int, ...]:
+        """Accelerators of one copy of each class."""
+        return self.facts.gang
 
     @property
     def priorities(self) -> list[int]:
         """Priorities of the jobs, from the highest."""
-        return sorted({item.job.priority for item in self.classes}, reverse=True)
+        return sorted(set(self.facts.priority), reverse=True)
 
     def weighty_classes(self) -> list[int]:
         """Classes whose placing comes before any cost: those of place_first that weigh
@@ -50,64 +79,90 @@ class Case:
         if objective.mode is not Mode.PLACE_FIRST:
             return []
         weights = objective.weight_per_accelerator
-        jobs = enumerate(item.job for item in self.classes)
-        return [k for k, job in jobs if weights.get(job.priority, 1.0) > 0]
+        return [k for k, p in enumerate(self.facts.priority) if weights.get(p, 1.0) > 0]
 
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """At most `limit` placed accelerators over `options` (indices)."""
-
-    limit: int
-    options: tuple[int, ...]
+    def quota_options(self) -> list[list[int]]:
+        """The options of each quota."""
+        found: list[list[int]] = [[] for _ in self.quotas.limit]
+        for quota_of in (self.quotas.of_class[self.options.class_index], self.quotas.of_option):
+            for option in np.flatnonzero(quota_of >= 0).tolist():
+                found[quota_of[option]].append(option)
+        return found
 
 
 def build_case(problem: Problem) -> Case:
     """Everything the floors, the model and the finishing need."""
     classes = group_jobs(problem.jobs)
     options = build_options(problem, classes)
-    amounts = [amount_of(item.job) for item in classes]
-    shapes = _shapes(problem, options, amounts)
-    kind = [
-        shape.kind_of[amounts[k]]
-        for k, p in zip(options.class_index.tolist(), options.pool_index.tolist(), strict=True)
-        if (shape := shapes[p]) is not None
-    ]
-    quotas = _quotas(problem, classes, options)
-    quotas_of: dict[int, list[int]] = {}
-    for index, quota in enumerate(quotas):
-        for option in quota.options:
-            quotas_of.setdefault(option, []).append(index)
-    running = [0.0 if c.job.current_pool is None else c.job.lost_work_usd for c in classes]
+    shapes, kind = _shapes(problem, options, [amount_of(item.job) for item in classes])
+    jobs = [item.job for item in classes]
+    running = [0.0 if job.current_pool is None else job.lost_work_usd for job in jobs]
     return Case(
         problem=problem,
         classes=classes,
         options=options,
         shapes=shapes,
-        kind=np.array(kind, dtype=np.int64),
-        gang=tuple(item.job.gang_accelerators for item in classes),
+        kind=kind,
+        facts=_facts(classes),
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
         lost_work_usd=sum(c.count * lost for c, lost in zip(classes, running, strict=True)),
-        quotas=quotas,
-        quotas_of=quotas_of,
+        quotas=_quotas(problem, classes, options),
+    )
+
+
+def _facts(classes: Sequence[JobClass]) -> Facts:
+    jobs = [item.job for item in classes]
+    return Facts(
+        size=tuple(job.accelerators_per_replica for job in jobs),
+        cpus=tuple(job.replica_cpus for job in jobs),
+        memory_gib=tuple(job.replica_memory_gib for job in jobs),
+        replicas=tuple(job.replicas for job in jobs),
+        gang=tuple(job.gang_accelerators for job in jobs),
+        count=tuple(item.count for item in classes),
+        priority=tuple(job.priority for job in jobs),
     )
 
 
 def _shapes(
-    problem: Problem, options: Options, amounts: Sequence[tuple[int, float, float]]
-) -> tuple[Shape | None, ...]:
-    by_pool: list[set[tuple[int, float, float]]] = [set() for _ in problem.pools]
-    pairs = zip(options.class_index.tolist(), options.pool_index.tolist(), strict=True)
-    for class_index, pool_index in pairs:
-        by_pool[pool_index].add(amounts[class_index])
+    problem: Problem, options: Options, amount_by_class: Sequence[Amount]
+) -> tuple[tuple[Shape | None, ...], Integers]:
+    """The shape of each pool, and the kind of each option."""
+    distinct = sorted(set(amount_by_class), reverse=True)
+    index = {amount: i for i, amount in enumerate(distinct)}
+    amount_id = np.array([index[amount] for amount in amount_by_class], dtype=np.int64)
+    of_option = amount_id[options.class_index]
+    asked = np.zeros((len(problem.pools), len(distinct)), dtype=np.bool_)
+    asked[options.pool_index, of_option] = True
+    kinds = np.zeros(asked.shape, dtype=np.int64)
     shapes: list[Shape | None] = []
+    known: dict[tuple[bytes, int], tuple[Shape, Integers]] = {}
     columns = COLUMN_LIMIT
-    for pool, found in zip(problem.pools, by_pool, strict=True):
-        shape = build_shape(pool, sorted(found), columns) if found else None
-        if shape is not None and shape.counting is Counting.NODES:
+    for p, pool in enumerate(problem.pools):
+        wanted = np.flatnonzero(asked[p])
+        if not len(wanted):
+            shapes.append(None)
+            continue
+        key = (asked[p].tobytes(), pool.accelerators_per_node)
+        alike = known.get(key) if _only_accelerators(pool) else None
+        if alike is not None:
+            shape, row = alike
+            shape = Shape(pool, shape.kinds, shape.kind_of, shape.counting, shape.levels)
+        else:
+            shape = build_shape(pool, [distinct[i] for i in wanted.tolist()], columns)
+            row = np.zeros(len(distinct), dtype=np.int64)
+            row[wanted] = [shape.kind_of[distinct[i]] for i in wanted.tolist()]
+            if _only_accelerators(pool) and shape.counting is Counting.LEVELS:
+                known[key] = (shape, row)
+        if shape.counting is Counting.NODES:
             columns -= len(shape.kinds) * sum(group.count for group in pool.nodes)
         shapes.append(shape)
-    return tuple(shapes)
+        kinds[p] = row
+    return tuple(shapes), kinds[options.pool_index, of_option]
+
+
+def _only_accelerators(pool: Pool) -> bool:
+    """Whether nothing but accelerators is limited on any node."""
+    return all(g.free_cpus is None and g.free_memory_gib is None for g in pool.nodes)
 
 
 def _values(problem: Problem, classes: Sequence[JobClass]) -> Floats:
@@ -119,26 +174,26 @@ def _values(problem: Problem, classes: Sequence[JobClass]) -> Floats:
     return np.array(worth, dtype=np.float64)
 
 
-def _quotas(problem: Problem, classes: Sequence[JobClass], options: Options) -> tuple[Quota, ...]:
-    limited = {tenant.name: tenant for tenant in problem.tenants}
-    total: dict[str, list[int]] = {}
-    local: dict[tuple[str, str], list[int]] = {}
-    pairs = zip(options.class_index.tolist(), options.pool_index.tolist(), strict=True)
-    for option, (class_index, pool_index) in enumerate(pairs):
-        tenant = limited.get(classes[class_index].job.tenant)
-        if tenant is None:
-            continue
+def _quotas(problem: Problem, classes: Sequence[JobClass], options: Options) -> Quotas:
+    clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
+    tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
+    limit: list[int] = []
+    total = np.full(len(tenants) + 1, -1, dtype=np.int64)
+    local = np.full((len(tenants) + 1, len(clusters)), -1, dtype=np.int64)
+    for row, tenant in enumerate(problem.tenants):
         if tenant.quota_accelerators is not None:
-            total.setdefault(tenant.name, []).append(option)
-        cluster = problem.pools[pool_index].cluster
-        if cluster in tenant.cluster_quota:
-            local.setdefault((tenant.name, cluster), []).append(option)
-    found = [
-        Quota(limited[name].quota_accelerators or 0, tuple(members))
-        for name, members in total.items()
-    ]
-    found += [
-        Quota(limited[name].cluster_quota[cluster], tuple(members))
-        for (name, cluster), members in local.items()
-    ]
-    return tuple(found)
+            total[row] = len(limit)
+            limit.append(tenant.quota_accelerators)
+        for name, quota in tenant.cluster_quota.items():
+            if name in clusters:
+                local[row, clusters[name]] = len(limit)
+                limit.append(quota)
+    rows = [tenants.get(item.job.tenant, len(tenants)) for item in classes]
+    tenant_of = np.array(rows, dtype=np.int64)
+    places = [clusters[pool.cluster] for pool in problem.pools]
+    cluster_of = np.array(places, dtype=np.int64)
+    return Quotas(
+        limit=tuple(limit),
+        of_class=total[tenant_of],
+        of_option=local[tenant_of[options.class_index], cluster_of[options.pool_index]],
+    )

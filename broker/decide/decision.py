@@ -9,12 +9,12 @@ import numpy as np
 
 from broker.decide import cpsat
 from broker.decide.case import Case, build_case
-from broker.decide.finish import Candidate, assignments, demands, fills, make_candidate
+from broker.decide.finish import Candidate, assignments, demands, fills, make_candidate, packed
 from broker.decide.greedy import Floor, floor_orders, greedy
 from broker.decide.improve import Improved, Improver
 from broker.decide.packing import Packing
 from broker.decide.realise import pack_exactly
-from broker.decide.reasons import Reasons
+from broker.decide.reasons import LEAST_POOLS, MOST_POOLS, Reasons
 from broker.decide.shapes import Shape
 from broker.decide.solver import Effort, Solve
 from broker.decide.verify import verify
@@ -25,6 +25,8 @@ _DETERMINISTIC_PER_CPU_S = 0.25
 """The solver's deterministic time that takes about one CPU second."""
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
+_LOOKS = 3_000
+"""Pairs of class and pool that are looked at for the reasons of all that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def _plan(
     bound_usd: float | None,
     notes: Sequence[str],
 ) -> Plan:
+    candidate = packed(case, candidate)
     given = assignments(case, candidate.counts)
     whole = {
         case.problem.pools[index].name: packing.whole_nodes
@@ -145,12 +148,17 @@ def _unplaced(
     floor = Floor(case)
     floor.load(candidate.counts, candidate.packings, demands(case, candidate.counts))
     reasons = Reasons(case, floor)
+    jobs = case.problem.jobs
+    waiting = [
+        [member for member in job_class.members if left[jobs[member].id]]
+        for job_class in case.classes
+    ]
+    looks = _LOOKS // max(1, sum(map(bool, waiting)))
     rest: dict[int, Unplaced] = {}
-    for k, job_class in enumerate(case.classes):
-        waiting = [member for member in job_class.members if left[case.problem.jobs[member].id]]
-        if waiting:
-            refusal = reasons.why_waiting(k)
-            for member in waiting:
-                name = case.problem.jobs[member].id
+    for k, members in enumerate(waiting):
+        if members:
+            refusal = reasons.why_waiting(k, max(LEAST_POOLS, min(MOST_POOLS, looks)))
+            for member in members:
+                name = jobs[member].id
                 rest[member] = Unplaced(name, left[name], refusal)
     return tuple(rest[member] for member in sorted(rest))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
+from broker.decide.nodes import LevelNodes
 from broker.decide.packing import Packing, least_whole_nodes, pack, seat
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
@@ -20,11 +21,13 @@ PackExactly = Callable[[Shape, Sequence[int]], Packing | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Copies per option with the nodes they sit on. `packings` has an entry for each pool index in
-    use. Candidates are compared by `rank`: greater is better."""
+    """Copies per option that the nodes hold. `whole_nodes` has an entry for each pool index in use,
+    `packings` one for each of those that are not counted by levels: `packed` makes the others.
+    Candidates are compared by `rank`: greater is better."""
 
     counts: Counts
     packings: Mapping[int, Packing]
+    whole_nodes: Mapping[int, int]
     placed: Mapping[int, int]
     cost_usd: float
     objective_usd: float
@@ -37,35 +40,66 @@ def make_candidate(
     """Pack and price some copies. `known` are packings by pool index that hold them already; they
     are used where no better one is found. None when a pool's replicas are not made to fit."""
     packings: dict[int, Packing] = {}
+    whole: dict[int, int] = {}
     if case.problem.objective.fragmentation_usd_per_node == 0:
         pack_exactly = None
     for pool, demand in demands(case, counts).items():
         shape = case.shapes[pool]
-        packing = None if shape is None else _pack(shape, demand, known.get(pool), pack_exactly)
+        if shape is None:
+            return None
+        if shape.counting is Counting.LEVELS:
+            nodes = LevelNodes(shape)
+            if not all(nodes.add(kind, n) for kind, n in enumerate(demand) if n):
+                return None
+            whole[pool] = nodes.whole_nodes()
+            continue
+        packing = _pack(shape, demand, known.get(pool), pack_exactly)
         if packing is None:
             return None
         packings[pool] = packing
+        whole[pool] = packing.whole_nodes
     placed = _placed(case, counts)
-    whole = sum(packing.whole_nodes for packing in packings.values())
-    cost = _cost_usd(case, counts, whole)
+    cost = _cost_usd(case, counts, sum(whole.values()))
     objective = _value_usd(case, placed) - cost
     weights = case.problem.objective.weight_per_accelerator
     ahead: list[float] = []
     if case.problem.objective.mode is Mode.PLACE_FIRST:
         ahead = [placed[level] * weights.get(level, 1.0) for level in case.priorities]
-    return Candidate(counts, packings, placed, cost, objective, (*ahead, objective))
+    return Candidate(counts, packings, whole, placed, cost, objective, (*ahead, objective))
+
+
+def packed(case: Case, candidate: Candidate) -> Candidate:
+    """The candidate with a packing for every pool in use. Raises ValueError for one that does not
+    fit, a fault of ours."""
+    packings = dict(candidate.packings)
+    for pool, demand in demands(case, candidate.counts).items():
+        shape = case.shapes[pool]
+        if pool not in packings and shape is not None:
+            packing = pack(shape, demand)
+            if packing is None:
+                raise ValueError(f"{shape.pool.name}: the replicas counted do not fit")
+            packings[pool] = packing
+    return replace(candidate, packings=packings)
 
 
 def demands(case: Case, counts: Counts) -> dict[int, list[int]]:
     """Replicas per kind for each pool index in use."""
     found: dict[int, list[int]] = {}
-    for option in counts.nonzero()[0].tolist():
-        pool = int(case.options.pool_index[option])
-        shape = case.shapes[pool]
-        replicas = case.classes[case.options.class_index[option]].job.replicas
-        demand = found.setdefault(pool, [0] * (0 if shape is None else len(shape.kinds)))
-        demand[case.kind[option]] += int(counts[option]) * replicas
+    replicas = case.facts.replicas
+    for option, k, pool, kind in _used(case, counts):
+        demand = found.get(pool)
+        if demand is None:
+            shape = case.shapes[pool]
+            demand = found[pool] = [0] * (0 if shape is None else len(shape.kinds))
+        demand[kind] += int(counts[option]) * replicas[k]
     return found
+
+
+def _used(case: Case, counts: Counts) -> Iterator[tuple[int, int, int, int]]:
+    """(option, class, pool, kind) of each option with copies."""
+    used = counts.nonzero()[0]
+    columns = (used, case.options.class_index[used], case.options.pool_index[used], case.kind[used])
+    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def assignments(case: Case, counts: Counts) -> tuple[Assignment, ...]:
@@ -73,9 +107,8 @@ def assignments(case: Case, counts: Counts) -> tuple[Assignment, ...]:
     order of the problem's jobs, then of its pools."""
     jobs, pools = case.problem.jobs, case.problem.pools
     placed: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for option in counts.nonzero()[0].tolist():
-        pair = (int(case.options.pool_index[option]), int(counts[option]))
-        placed[int(case.options.class_index[option])].append(pair)
+    for option, k, pool, _ in _used(case, counts):
+        placed[k].append((pool, int(counts[option])))
     shares: dict[tuple[int, int], int] = defaultdict(int)
     for k, pairs in placed.items():
         for job, pool, copies in share_among_members(jobs, case.classes[k], pairs):
@@ -120,9 +153,8 @@ def _pack(
 
 def _placed(case: Case, counts: Counts) -> dict[int, int]:
     placed = dict.fromkeys(case.priorities, 0)
-    for option in counts.nonzero()[0].tolist():
-        k = int(case.options.class_index[option])
-        placed[case.classes[k].job.priority] += int(counts[option]) * case.gang[k]
+    for option, k, _, _ in _used(case, counts):
+        placed[case.facts.priority[k]] += int(counts[option]) * case.facts.gang[k]
     return placed
 
 
@@ -135,12 +167,14 @@ def _value_usd(case: Case, placed: Mapping[int, int]) -> float:
 
 
 def _cost_usd(case: Case, counts: Counts, whole_nodes: int) -> float:
-    used = counts.nonzero()[0].tolist()
-    terms = [int(counts[option]) * float(case.options.cost_usd[option]) for option in used]
+    used = counts.nonzero()[0]
+    copies, cost = counts[used].tolist(), case.options.cost_usd[used].tolist()
+    terms = [count * usd for count, usd in zip(copies, cost, strict=True)]
     terms.append(whole_nodes * case.problem.objective.fragmentation_usd_per_node)
     terms.append(case.lost_work_usd)
-    for option in used:
-        job = case.classes[case.options.class_index[option]].job
-        if job.current_pool is not None:
-            terms.append(-int(counts[option]) * job.lost_work_usd)
+    classes = case.options.class_index[used].tolist()
+    for count, k in zip(copies, classes, strict=True):
+        job = case.classes[k].job
+        if job.current_pool is not None and job.lost_work_usd:
+            terms.append(-count * job.lost_work_usd)
     return math.fsum(terms)

@@ -6,137 +6,19 @@ quotas last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from broker.decide.case import Case, Counts
-from broker.decide.packing import Packer, Packing, pack
-from broker.decide.shapes import Counting, Shape
+from broker.decide.nodes import LevelNodes, PackedNodes, nodes_of
+from broker.decide.options import Booleans, Integers
+from broker.decide.packing import Packing
 from broker.decide.terms import SLACK
 
 _SQUEEZES = 64
 """Most copies of one option that are made to fit by packing a pool anew."""
-
-
-class Nodes(Protocol):
-    """The nodes of one pool while a plan grows."""
-
-    def capacity(self, kind: int) -> int:
-        """Replicas of a kind that can be added."""
-
-    def add(self, kind: int, replicas: int) -> bool:
-        """Add replicas of a kind; False, with nothing changed, when they do not fit."""
-
-    def remove(self, kind: int, replicas: int) -> None:
-        """Take back what the last `add` added."""
-
-    def whole_nodes(self) -> int:
-        """Whole nodes given to smaller replicas so far."""
-
-
-class LevelNodes:
-    """Nodes counted by levels: exact, without saying which node."""
-
-    def __init__(self, shape: Shape) -> None:
-        full = shape.node_size
-        self._sizes = [kind[0] for kind in shape.kinds]
-        self._full = full
-        self._levels = [(size, shape.part_blocks(size), full // size) for size in shape.levels]
-        self._used = dict.fromkeys(shape.levels, 0)
-        self._whole_left = shape.whole
-
-    def capacity(self, kind: int) -> int:
-        """Replicas of a kind that can be added."""
-        size = self._sizes[kind]
-        if size == self._full:
-            return self._whole_left - self.whole_nodes()
-        return max(
-            0,
-            min(
-                (parts + self._whole_left * per_node - self._used[level]) // (size // level)
-                for level, parts, per_node in self._levels
-                if level <= size
-            ),
-        )
-
-    def add(self, kind: int, replicas: int) -> bool:
-        """Add replicas of a kind; False, with nothing changed, when they do not fit."""
-        if replicas > self.capacity(kind):
-            return False
-        self._count(kind, replicas)
-        return True
-
-    def remove(self, kind: int, replicas: int) -> None:
-        """Take back what the last `add` added."""
-        self._count(kind, -replicas)
-
-    def whole_nodes(self) -> int:
-        """Whole nodes given to smaller replicas so far: the least that would do."""
-        needed = (
-            -(-(self._used[level] - parts) // per_node) for level, parts, per_node in self._levels
-        )
-        return max(0, *needed, 0)
-
-    def _count(self, kind: int, replicas: int) -> None:
-        size = self._sizes[kind]
-        if size == self._full:
-            self._whole_left -= replicas
-            return
-        for level in self._used:
-            if level <= size:
-                self._used[level] += replicas * (size // level)
-
-
-class PackedNodes:
-    """Nodes filled one by one; packs anew when a replica does not fit beside what lies there."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        self._packer = Packer(shape)
-        self._before = self._packer.runs
-        self._demand = [0] * len(shape.kinds)
-
-    def capacity(self, kind: int) -> int:
-        """Replicas of a kind that can be added without moving others."""
-        return self._packer.capacity(kind)
-
-    def add(self, kind: int, replicas: int) -> bool:
-        """Add replicas of a kind; False, with nothing changed, when they are not made to fit."""
-        before = list(self._packer.runs)
-        self._demand[kind] += replicas
-        if not self._packer.add(kind, replicas):
-            anew = pack(self._shape, self._demand)
-            if anew is None:
-                self._demand[kind] -= replicas
-                return False
-            self._packer.runs = list(anew.runs)
-        self._before = before
-        return True
-
-    def remove(self, kind: int, replicas: int) -> None:
-        """Take back what the last `add` added."""
-        self._demand[kind] -= replicas
-        self._packer.runs = self._before
-
-    def whole_nodes(self) -> int:
-        """Whole nodes given to smaller replicas so far."""
-        return self._packer.whole_nodes()
-
-    def start(self, packing: Packing, demand: Sequence[int]) -> None:
-        """Start from a packing of a demand."""
-        self._packer.runs = list(packing.runs)
-        self._demand = list(demand)
-
-    def packing(self) -> Packing:
-        """What lies where."""
-        return self._packer.packing(least=False)
-
-
-def nodes_of(shape: Shape) -> LevelNodes | PackedNodes:
-    """The free nodes of a pool, nothing placed."""
-    return LevelNodes(shape) if shape.counting is Counting.LEVELS else PackedNodes(shape)
+_PLENTY = 2**62
 
 
 class Floor:
@@ -147,23 +29,68 @@ class Floor:
         self.counts: Counts = np.zeros(len(case.options), dtype=np.int64)
         self.nodes = [None if shape is None else nodes_of(shape) for shape in case.shapes]
         pools = case.problem.pools
-        self._cpus = [_with_slack(pool.free_cpus) for pool in pools]
-        self._memory = [_with_slack(pool.free_memory_gib) for pool in pools]
-        self._quota_left = [quota.limit for quota in case.quotas]
+        self._cpus = np.array([_with_slack(pool.free_cpus) for pool in pools])
+        self._memory = np.array([_with_slack(pool.free_memory_gib) for pool in pools])
+        self._quota_left = list(case.quotas.limit)
+        # One more at the end is found by the index -1: no quota.
+        self._quota_room = np.array([*case.quotas.limit, _PLENTY], dtype=np.int64)
+        self._class_quota = case.quotas.of_class.tolist()
         self._placed_first = frozenset(case.weighty_classes())
+        self._reward_usd = case.reward_usd.tolist()
+        self._node_usd = case.problem.objective.fragmentation_usd_per_node
+        self._tenants = [item.job.tenant for item in case.classes]
+        self._clusters = [pool.cluster for pool in pools]
         self._used: dict[tuple[str, str | None], int] = {}
+        self._sizes = sorted(set(case.facts.size))
+        slots = {size: slot for slot, size in enumerate(self._sizes)}
+        self._slot = [slots[size] for size in case.facts.size]
+        self._open = np.zeros((len(slots), len(pools)), dtype=np.int64)
+        for pool in range(len(pools)):
+            self._refresh(pool)
+
+    def fill(self, k: int, wanted: int, options: Integers | None = None) -> int:
+        """Place up to `wanted` copies of a class over some of its options in their order, or over
+        all of them, the cheapest first; returns how many were."""
+        case = self.case
+        quota = self._class_quota[k]
+        if quota >= 0 and self._quota_left[quota] < case.facts.gang[k]:
+            return 0
+        if options is None:
+            first, last = int(case.options.first[k]), int(case.options.first[k + 1])
+            fits = self._fits(k, case.options.pool_index[first:last])
+            found = np.flatnonzero(fits) + first
+        else:
+            found = options[self._fits(k, case.options.pool_index[options])]
+        if len(found) > 2:
+            found = found[self._quota_room[case.quotas.of_option[found]] >= case.facts.gang[k]]
+        left = wanted
+        for option in found.tolist():
+            if left <= 0:
+                break
+            left -= self.place(option, left)
+        return wanted - left
+
+    def _fits(self, k: int, pools: Integers) -> Booleans:
+        """Which of some pools may have nodes, cpus and memory left for a copy of a class."""
+        facts = self.case.facts
+        fits: Booleans = self._open[self._slot[k]][pools] >= facts.replicas[k]
+        if facts.cpus[k]:
+            fits &= self._cpus[pools] >= facts.cpus[k] * facts.replicas[k]
+        if facts.memory_gib[k]:
+            fits &= self._memory[pools] >= facts.memory_gib[k] * facts.replicas[k]
+        return fits
 
     def room(self, option: int, wanted: int) -> int:
         """How many copies of an option, at most `wanted`, pass quotas and pool totals."""
-        case = self.case
+        case, facts = self.case, self.case.facts
         k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
-        job = case.classes[k].job
         room = min(wanted, int(case.options.most[option]))
-        for quota in case.quotas_of.get(option, ()):
-            room = min(room, self._quota_left[quota] // case.gang[k])
+        for quota in (self._class_quota[k], int(case.quotas.of_option[option])):
+            if quota >= 0:
+                room = min(room, self._quota_left[quota] // facts.gang[k])
         for left, need in (
-            (self._cpus[p], job.replica_cpus * job.replicas),
-            (self._memory[p], job.replica_memory_gib * job.replicas),
+            (float(self._cpus[p]), facts.cpus[k] * facts.replicas[k]),
+            (float(self._memory[p]), facts.memory_gib[k] * facts.replicas[k]),
         ):
             if need * room > left:
                 room = int(left // need)
@@ -173,7 +100,7 @@ class Floor:
         """Place up to `wanted` copies of an option; returns how many were."""
         case = self.case
         k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
-        replicas, kind = case.classes[k].job.replicas, int(case.kind[option])
+        replicas, kind = case.facts.replicas[k], int(case.kind[option])
         nodes = self.nodes[p]
         room = self.room(option, wanted)
         if nodes is None or room == 0:
@@ -194,7 +121,7 @@ class Floor:
         """Place more copies by packing the pool anew, one by one while it works."""
         case = self.case
         k = int(case.options.class_index[option])
-        replicas, kind = case.classes[k].job.replicas, int(case.kind[option])
+        replicas, kind = case.facts.replicas[k], int(case.kind[option])
         copies = 0
         opened = nodes.whole_nodes()
         while copies < min(wanted, _SQUEEZES) and nodes.add(kind, replicas):
@@ -208,25 +135,40 @@ class Floor:
 
     def _worth(self, option: int, copies: int, opened: int) -> bool:
         """Whether copies pay; in place_first placing always does, unless it weighs nothing."""
-        case = self.case
-        k = int(case.options.class_index[option])
+        k = int(self.case.options.class_index[option])
         if k in self._placed_first:
             return True
-        gain = copies * float(case.reward_usd[k] - case.options.cost_usd[option])
-        return gain > opened * case.problem.objective.fragmentation_usd_per_node
+        gain = copies * (self._reward_usd[k] - float(self.case.options.cost_usd[option]))
+        return bool(gain > opened * self._node_usd)
 
     def _take(self, option: int, copies: int) -> None:
-        case = self.case
+        if copies == 0:
+            return
+        case, facts = self.case, self.case.facts
         k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
-        job = case.classes[k].job
         self.counts[option] += copies
-        self._cpus[p] -= copies * job.replicas * job.replica_cpus
-        self._memory[p] -= copies * job.replicas * job.replica_memory_gib
-        for quota in case.quotas_of.get(option, ()):
-            self._quota_left[quota] -= copies * case.gang[k]
-        for cluster in (None, case.problem.pools[p].cluster):
-            key = (job.tenant, cluster)
-            self._used[key] = self._used.get(key, 0) + copies * case.gang[k]
+        self._cpus[p] -= copies * facts.replicas[k] * facts.cpus[k]
+        self._memory[p] -= copies * facts.replicas[k] * facts.memory_gib[k]
+        accelerators = copies * facts.gang[k]
+        for quota in (self._class_quota[k], int(case.quotas.of_option[option])):
+            if quota >= 0:
+                self._quota_left[quota] -= accelerators
+                self._quota_room[quota] = self._quota_left[quota]
+        tenant = self._tenants[k]
+        for key in ((tenant, None), (tenant, self._clusters[p])):
+            self._used[key] = self._used.get(key, 0) + accelerators
+        self._refresh(p)
+
+    def _refresh(self, pool: int) -> None:
+        """Note how many replicas of each size a pool can still take at most."""
+        nodes, shape = self.nodes[pool], self.case.shapes[pool]
+        if nodes is None or shape is None:
+            return
+        if isinstance(nodes, LevelNodes):
+            free = nodes.capacities()
+            self._open[:, pool] = [min(free.get(size, 0), _PLENTY) for size in self._sizes]
+        else:
+            self._open[:, pool] = _PLENTY
 
     def load(
         self, counts: Counts, known: Mapping[int, Packing], needed: Mapping[int, Sequence[int]]
@@ -250,11 +192,11 @@ class Floor:
 
     def cpus_left(self, pool: int) -> float:
         """cpus left of a pool's total; infinite without a limit."""
-        return self._cpus[pool]
+        return float(self._cpus[pool])
 
     def memory_left(self, pool: int) -> float:
         """GiB left of a pool's total; infinite without a limit."""
-        return self._memory[pool]
+        return float(self._memory[pool])
 
     def packings(self) -> dict[int, Packing]:
         """What lies where, by pool index, in the pools not counted by levels."""
@@ -269,21 +211,17 @@ def _with_slack(limit: float | None) -> float:
     return float("inf") if limit is None else limit * (1 + SLACK)
 
 
-def greedy(case: Case, order: Sequence[int]) -> Floor:
+def greedy(case: Case, order: Iterable[int]) -> Floor:
     """Place classes in an order (class indices), each in its cheapest pools first."""
     floor = Floor(case)
-    first = case.options.first.tolist()
     for k in order:
-        left = case.classes[k].count
-        for option in range(first[k], first[k + 1]):
-            if left == 0:
-                break
-            left -= floor.place(option, left)
+        floor.fill(k, case.facts.count[k])
     return floor
 
 
 def floor_orders(case: Case) -> Iterator[list[int]]:
     """The orders of the floors: by priority then age, and by priority with big gangs first."""
+    priority, gang = case.facts.priority, case.facts.gang
     classes = range(len(case.classes))
-    yield sorted(classes, key=lambda k: (-case.classes[k].job.priority, k))
-    yield sorted(classes, key=lambda k: (-case.classes[k].job.priority, -case.gang[k], k))
+    yield sorted(classes, key=lambda k: (-priority[k], k))
+    yield sorted(classes, key=lambda k: (-priority[k], -gang[k], k))

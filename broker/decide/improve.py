@@ -156,8 +156,7 @@ class Improver:
         counts = self.best.counts
         hint = dict(enumerate(np.minimum(counts, model.upper[: len(counts)]).tolist()))
         for pool, column in model.opened.items():
-            packing = self.best.packings.get(pool)
-            hint[column] = 0 if packing is None else packing.whole_nodes
+            hint[column] = self.best.whole_nodes.get(pool, 0)
         return hint
 
     def _ask(

@@ -72,9 +72,8 @@ def build_model(case: Case, *, relaxed: bool = False) -> Model:
             _node_rows(model, case, shape, pool, options, relaxed=relaxed)
             _total_rows(model, case, pool, options)
     gang, class_of = case.gang, case.options.class_index
-    for quota in case.quotas:
-        terms = [(option, gang[class_of[option]]) for option in quota.options]
-        model.at_most(terms, quota.limit)
+    for limit, of_quota in zip(case.quotas.limit, case.quota_options(), strict=True):
+        model.at_most([(option, gang[class_of[option]]) for option in of_quota], limit)
     return model
 
 

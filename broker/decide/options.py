@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.decide.classes import JobClass
+from broker.decide.shapes import amount_of
 from broker.decide.terms import SLACK
 from broker.model.problem import Job, Pool, Problem
 
@@ -42,11 +43,11 @@ class Options:
 
 def build_options(problem: Problem, classes: Sequence[JobClass]) -> Options:
     """All options of a problem; shapes and order as in `Options`."""
-    pools = _PoolColumns(problem)
-    block = max(1, _BLOCK_PAIRS // max(1, len(problem.pools)))
+    pools, limits = _PoolColumns(problem), _Limits(problem, classes)
+    block = min(2**16, max(1, _BLOCK_PAIRS // max(1, len(problem.pools))))
     parts = []
     for start in range(0, len(classes) if problem.pools else 0, block):
-        rows = _ClassRows(problem, classes[start : start + block], pools)
+        rows = _ClassRows(problem, classes[start : start + block], pools, limits)
         parts.append(_block_options(rows, pools, start))
     if not parts:
         parts.append((np.empty(0, np.int64),) * 2 + (np.empty(0), np.empty(0, np.int64)))
@@ -58,7 +59,8 @@ def build_options(problem: Problem, classes: Sequence[JobClass]) -> Options:
 
 
 class _PoolColumns:
-    """One entry per pool."""
+    """One entry per pool. Pools alike in model, region and price kind share a `sort`; one entry
+    per sort in `sort_model`, `sort_region` and `sort_spot`."""
 
     def __init__(self, problem: Problem) -> None:
         clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
@@ -74,51 +76,81 @@ class _PoolColumns:
             region_index[problem.clusters[i].region] for i in self.cluster.tolist()
         )
         self.price = _floats(pool.price_usd_per_accelerator_hour for pool in pools)
-        self.spot = np.array([pool.spot for pool in pools], dtype=np.bool_)
         self.usable = np.array([pool.unusable is None for pool in pools], dtype=np.bool_)
         self.delay_s = _floats(problem.clusters[i].start_delay_s for i in self.cluster.tolist())
         self.cpus = _floats(_limit(pool.free_cpus) for pool in pools)
         self.memory = _floats(_limit(pool.free_memory_gib) for pool in pools)
+        spot = [pool.spot for pool in pools]
+        keys = list(zip(self.model.tolist(), self.region.tolist(), spot, strict=True))
+        sorts = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        self.sort = _integers(sorts[key] for key in keys)
+        self.sort_model = _integers(model for model, _, _ in sorts)
+        self.sort_region = _integers(region for _, region, _ in sorts)
+        self.sort_spot = np.array([spot for _, _, spot in sorts], dtype=np.bool_)
+
+
+class _Limits:
+    """What nodes and quotas hold were there nothing else: `slots` is (kinds, pools) in replicas,
+    where `kinds` has the row of (accelerators, cpus, memory) of a replica; `quotas` is (tenants,
+    clusters) in accelerators, with a last row without limits."""
+
+    def __init__(self, problem: Problem, classes: Sequence[JobClass]) -> None:
+        amounts = dict.fromkeys(amount_of(item.job) for item in classes)
+        self.kinds = {amount: i for i, amount in enumerate(amounts)}
+        figures = np.array(list(amounts), dtype=np.float64).reshape(-1, 3)
+        self.slots = np.zeros((len(amounts), len(problem.pools)))
+        for index, pool in enumerate(problem.pools):
+            self.slots[:, index] = _slots(pool, figures)
+        self.tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
+        clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
+        self.quotas = np.full((len(self.tenants) + 1, len(clusters)), np.inf)
+        for row, tenant in enumerate(problem.tenants):
+            self.quotas[row] = _limit(tenant.quota_accelerators)
+            for name, quota in tenant.cluster_quota.items():
+                column = clusters.get(name)
+                if column is not None:
+                    self.quotas[row, column] = min(self.quotas[row, column], quota)
 
 
 class _ClassRows:
-    """One row per class of a block; matrices are (classes, pools) unless said otherwise."""
+    """One row per class of a block."""
 
-    def __init__(self, problem: Problem, classes: Sequence[JobClass], pools: _PoolColumns) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        classes: Sequence[JobClass],
+        pools: _PoolColumns,
+        limits: _Limits,
+    ) -> None:
         jobs = [item.job for item in classes]
         self.problem = problem
         self.jobs = jobs
+        self.limits = limits
         self.count = _floats(item.count for item in classes)
         self.gang = _floats(job.gang_accelerators for job in jobs)
         self.replicas = _floats(job.replicas for job in jobs)
         self.speed = _floats(
             job.accelerators.get(model, 0.0) for job in jobs for model in pools.models
-        ).reshape(len(jobs), len(pools.models))[:, pools.model]
+        ).reshape(len(jobs), len(pools.models))
         self.current = _integers(
             -1 if job.current_pool is None else pools.index[job.current_pool] for job in jobs
         )
-        self.stays = self.current[:, None] == np.arange(len(pools.pools))[None, :]
-        self.rtt_ms = self._regional(problem.rtt_ms, [job.user_region for job in jobs], pools)
-        rate = self._regional(problem.egress_usd_per_gb, [j.data_region for j in jobs], pools)
-        self.egress = np.where(self.stays, 0.0, _column(jobs, "input_gb") * rate)
-        self.cold_s = np.where(self.stays, 0.0, self._cold_start_s(pools))
-        self.delay_s = np.where(self.stays, 0.0, pools.delay_s[None, :])
+        self.rtt_ms = self._regional(problem.rtt_ms, [job.user_region for job in jobs])
+        rate = self._regional(problem.egress_usd_per_gb, [job.data_region for job in jobs])
+        self.egress = _column(jobs, "input_gb")[:, None] * rate
+        self.cold_s, self.image = self._cold_starts()
 
-    def _regional(
-        self,
-        table: Sequence[Sequence[float]],
-        starts: Sequence[str | None],
-        pools: _PoolColumns,
-    ) -> Floats:
-        shape = (len(starts), len(pools.pools))
-        if not table or not shape[1]:
-            return np.zeros(shape)
+    def _regional(self, table: Table, starts: Sequence[str | None]) -> Floats:
+        """(classes, regions): a figure of the table from where each class starts, else 0."""
         names = {name: i for i, name in enumerate(self.problem.regions)}
+        if not table:
+            return np.zeros((len(starts), len(names)))
         rows = np.vstack([np.asarray(table, dtype=np.float64), np.zeros((1, len(table)))])
-        index = [len(table) if name is None else names[name] for name in starts]
-        return rows[index][:, pools.region]
+        found: Floats = rows[[len(table) if name is None else names[name] for name in starts]]
+        return found
 
-    def _cold_start_s(self, pools: _PoolColumns) -> Floats:
+    def _cold_starts(self) -> tuple[Floats, Integers]:
+        """(images, clusters) in seconds, and the row of each class in it."""
         images = sorted({job.image for job in self.jobs if job.image is not None})
         rows = np.empty((len(images) + 1, len(self.problem.clusters)))
         for column, cluster in enumerate(self.problem.clusters):
@@ -127,57 +159,50 @@ class _ClassRows:
             rows[:-1, column] = [known.get(image, fallback) for image in images]
             rows[-1, column] = fallback
         where = {image: i for i, image in enumerate(images)}
-        index = [len(images) if job.image is None else where[job.image] for job in self.jobs]
-        return rows[index][:, pools.cluster]
+        return rows, _integers(
+            len(images) if job.image is None else where[job.image] for job in self.jobs
+        )
 
-    def allowed_regions(self, pools: _PoolColumns) -> Booleans:
-        """Where residency lets a class go."""
-        regions = self.problem.regions
-        allowed = np.ones((len(self.jobs), len(regions)), dtype=np.bool_)
-        for row, job in enumerate(self.jobs):
-            if job.regions is not None:
-                allowed[row] = [name in job.regions for name in regions]
-        mask = allowed[:, pools.region]
+    def allowed(self, pools: _PoolColumns) -> Booleans:
+        """(classes, pools): where model, price kind, residency, round trip and exclusions let a
+        class go."""
+        regions = self._regions() & (self.rtt_ms <= _limits(self.jobs, "max_rtt_ms")[:, None])
+        spot_ok = np.array([job.spot_ok for job in self.jobs], dtype=np.bool_)
+        sorts = (
+            (self.speed > 0)[:, pools.sort_model]
+            & regions[:, pools.sort_region]
+            & (spot_ok[:, None] | ~pools.sort_spot[None, :])
+        )
+        mask: Booleans = sorts[:, pools.sort] & pools.usable[None, :]
         for row, job in enumerate(self.jobs):
             if job.excluded:
                 mask[row] &= [pool.cluster not in job.excluded for pool in pools.pools]
         return mask
 
+    def _regions(self) -> Booleans:
+        """(classes, regions): where residency lets a class go."""
+        regions = self.problem.regions
+        known: dict[tuple[str, ...] | None, list[bool]] = {None: [True] * len(regions)}
+        for job in self.jobs:
+            if job.regions not in known:
+                named = frozenset(job.regions or ())
+                known[job.regions] = [name in named for name in regions]
+        found = [known[job.regions] for job in self.jobs]
+        return np.array(found, dtype=np.bool_).reshape(len(self.jobs), len(regions))
+
 
 def _block_options(
     rows: _ClassRows, pools: _PoolColumns, start: int
 ) -> tuple[Integers, Integers, Floats, Integers]:
-    jobs = rows.jobs
+    row, pool = np.nonzero(rows.allowed(pools))
+    cost, fine = _costs(rows, pools, row, pool)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        hours = _column(jobs, "runtime_h") / rows.speed
-        rate = rows.gang[:, None] * pools.price[None, :]
-        compute = np.where(rate > 0, rate * hours, 0.0)
-        start_h = (rows.cold_s + rows.delay_s) / 3600
-        moved = (rows.current[:, None] >= 0) & ~rows.stays
-        moving = _column(jobs, "migration_usd") + _column(jobs, "lost_work_usd")
-        cost = (
-            compute
-            + rate * rows.cold_s / 3600
-            + rows.egress
-            + _column(jobs, "latency_usd_per_ms") * rows.rtt_ms
-            + _column(jobs, "value_of_time_usd_per_h") * start_h
-            + np.where(moved, moving, 0.0)
-        )
-        fine = (
-            (rows.speed > 0)
-            & (_column(jobs, "spot_ok").astype(np.bool_) | ~pools.spot[None, :])
-            & pools.usable[None, :]
-            & rows.allowed_regions(pools)
-            & (rows.rtt_ms <= _limits(jobs, "max_rtt_ms"))
-            & (hours + start_h <= _limits(jobs, "deadline_h"))
-            & (compute + rows.egress <= _limits(jobs, "budget_usd"))
-            & (pools.price[None, :] <= _limits(jobs, "max_price_usd_per_accelerator_hour"))
-        )
-    most = np.minimum(_most_copies(rows, pools), rows.count[:, None])
+        most = np.minimum(_most_copies(rows, pools, row, pool), rows.count[row])
     fine &= (most >= 1) & np.isfinite(cost)
-    row, pool = np.nonzero(fine)
-    cost, most = cost[row, pool], most[row, pool]
-    order = np.lexsort((pool, cost, row))
+    row, pool, cost, most = row[fine], pool[fine], cost[fine], most[fine]
+    order = np.argsort(cost, kind="stable")
+    # Rows of a block fit 16 bits, which sort by radix.
+    order = order[np.argsort(row[order].astype(np.uint16), kind="stable")]
     return (
         (row[order] + start).astype(np.int64),
         pool[order].astype(np.int64),
@@ -186,61 +211,65 @@ def _block_options(
     )
 
 
-def _most_copies(rows: _ClassRows, pools: _PoolColumns) -> Floats:
-    """(classes, pools): copies that fit were there nothing else, by nodes, totals and
-    quotas."""
+def _costs(
+    rows: _ClassRows, pools: _PoolColumns, row: Integers, pool: Integers
+) -> tuple[Floats, Booleans]:
+    """USD of one copy for each pair, and whether time and money allow it."""
     jobs = rows.jobs
-    kinds, kind_of = _kinds(jobs)
-    slots = np.stack([_slots(pool, kinds) for pool in pools.pools], axis=1)
-    most = np.floor(slots[kind_of] / rows.replicas[:, None])
+    stays = rows.current[row] == pool
+    moved = (rows.current[row] >= 0) & ~stays
+    region, cluster, price = pools.region[pool], pools.cluster[pool], pools.price[pool]
+    moving = _column(jobs, "migration_usd") + _column(jobs, "lost_work_usd")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        hours = _column(jobs, "runtime_h")[row] / rows.speed[row, pools.model[pool]]
+        rate = rows.gang[row] * price
+        compute = np.where(rate > 0, rate * hours, 0.0)
+        egress = np.where(stays, 0.0, rows.egress[row, region])
+        cold_s = np.where(stays, 0.0, rows.cold_s[rows.image[row], cluster])
+        start_h = (cold_s + np.where(stays, 0.0, pools.delay_s[pool])) / 3600
+        cost = (
+            compute
+            + rate * cold_s / 3600
+            + egress
+            + _column(jobs, "latency_usd_per_ms")[row] * rows.rtt_ms[row, region]
+            + _column(jobs, "value_of_time_usd_per_h")[row] * start_h
+            + np.where(moved, moving[row], 0.0)
+        )
+        fine = (
+            (hours + start_h <= _limits(jobs, "deadline_h")[row])
+            & (compute + egress <= _limits(jobs, "budget_usd")[row])
+            & (price <= _limits(jobs, "max_price_usd_per_accelerator_hour")[row])
+        )
+    return cost, fine
+
+
+def _most_copies(
+    rows: _ClassRows, pools: _PoolColumns, row: Integers, pool: Integers
+) -> Floats:
+    """For each pair the copies that fit were there nothing else, by nodes, totals and quotas."""
+    jobs, limits = rows.jobs, rows.limits
+    kind = np.array([limits.kinds[amount_of(job)] for job in jobs], dtype=np.int64)
+    most = np.floor(limits.slots[kind[row], pool] / rows.replicas[row])
     cpus = _floats(job.replica_cpus * job.replicas for job in jobs)
     memory = _floats(job.replica_memory_gib * job.replicas for job in jobs)
     for need, limit in ((cpus, pools.cpus), (memory, pools.memory)):
-        most = np.minimum(most, _times(limit[None, :], need[:, None]))
-    return np.minimum(most, _quota_copies(rows, pools))
-
-
-def _kinds(jobs: Sequence[Job]) -> tuple[Floats, Integers]:
-    """Distinct (accelerators, cpus, memory) of a replica as (kinds, 3), and the kind of each
-    job."""
-    index: dict[tuple[float, float, float], int] = {}
-    kind_of = [
-        index.setdefault(
-            (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib), len(index)
-        )
-        for job in jobs
-    ]
-    return np.array(list(index), dtype=np.float64).reshape(-1, 3), _integers(kind_of)
+        most = np.minimum(most, _times(limit[pool], need[row]))
+    tenant = _integers(limits.tenants.get(job.tenant, len(limits.tenants)) for job in jobs)
+    quota = limits.quotas[tenant[row], pools.cluster[pool]]
+    found: Floats = np.minimum(most, np.floor(quota / rows.gang[row]))
+    return found
 
 
 def _slots(pool: Pool, kinds: Floats) -> Floats:
     """(kinds,): replicas of each kind that fit on the free nodes of a pool."""
     total = np.zeros(len(kinds))
     for group in pool.nodes:
-        fit = np.floor(group.free_accelerators / kinds[:, 0])
+        fit = group.free_accelerators // kinds[:, 0]
         for column, limit in ((1, group.free_cpus), (2, group.free_memory_gib)):
             if limit is not None:
                 fit = np.minimum(fit, _times(np.float64(limit), kinds[:, column]))
         total += group.count * fit
     return total
-
-
-def _quota_copies(rows: _ClassRows, pools: _PoolColumns) -> Floats:
-    """(classes, pools): copies the tenant's quotas allow."""
-    tenants = {tenant.name: tenant for tenant in rows.problem.tenants}
-    cluster_names = [cluster.name for cluster in rows.problem.clusters]
-    limits: dict[str, Floats] = {}
-    for name in {job.tenant for job in rows.jobs}:
-        tenant = tenants.get(name)
-        total = np.inf if tenant is None else _limit(tenant.quota_accelerators)
-        limits[name] = np.full(len(cluster_names), total)
-        if tenant is not None:
-            for column, cluster in enumerate(cluster_names):
-                quota = _limit(tenant.cluster_quota.get(cluster))
-                limits[name][column] = min(limits[name][column], quota)
-    per_cluster = np.array([limits[job.tenant] for job in rows.jobs])
-    per_cluster = per_cluster.reshape(len(rows.jobs), len(cluster_names))
-    return np.floor(per_cluster[:, pools.cluster] / rows.gang[:, None])
 
 
 def _times(limit: Any, need: Floats) -> Floats:
@@ -252,11 +281,11 @@ def _times(limit: Any, need: Floats) -> Floats:
 
 
 def _column(jobs: Sequence[Job], name: str) -> Floats:
-    return _floats(getattr(job, name) for job in jobs)[:, None]
+    return _floats(getattr(job, name) for job in jobs)
 
 
 def _limits(jobs: Sequence[Job], name: str) -> Floats:
-    return _floats(_limit(getattr(job, name)) * (1 + SLACK) for job in jobs)[:, None]
+    return _floats(_limit(getattr(job, name)) * (1 + SLACK) for job in jobs)
 
 
 def _limit(figure: float | None) -> float:

@@ -14,8 +14,9 @@ from broker.decide.terms import Geography, refusals
 from broker.model.problem import Job, NodeGroup, Pool
 from federation.refusals import Refusal, RefusalCode
 
-_OPTIONS_LOOKED_AT = 30
-"""Cheapest pools that are looked at for the one reason."""
+MOST_POOLS = 30
+"""Pools that are looked at for the one reason, where not many classes wait."""
+LEAST_POOLS = 2
 
 _NEAREST_FIRST = (
     RefusalCode.VALUE_BELOW_COST,
@@ -38,16 +39,20 @@ class Reasons:
         self.case = case
         self.floor = floor
         self._where = Geography(case.problem)
+        self._weighty = frozenset(case.weighty_classes())
         self._limits = {tenant.name: tenant for tenant in case.problem.tenants}
 
-    def why_waiting(self, k: int) -> Refusal:
-        """The one reason that is told for a class with copies left."""
+    def why_waiting(self, k: int, most_pools: int = MOST_POOLS) -> Refusal:
+        """The one reason that is told for a class with copies left, after looking at up to so many
+        pools: the cheapest that could take it, or the likeliest where none could."""
         case = self.case
         first, last = int(case.options.first[k]), int(case.options.first[k + 1])
-        pools = [int(p) for p in case.options.pool_index[first:last][:_OPTIONS_LOOKED_AT]]
-        if not pools:
-            pools = list(range(len(case.problem.pools)))
-        found = [refusal for pool in pools for refusal in self.against(k, pool)[:1]]
+        found: list[Refusal] = []
+        for option in range(first, min(last, first + most_pools)):
+            found += self._against(k, int(case.options.pool_index[option]), option)[:1]
+        if first == last:
+            for pool in self._likeliest(case.classes[k].job)[:most_pools]:
+                found += self._against(k, pool, None)[:1]
         if not found:
             return Refusal(RefusalCode.NO_CLUSTERS, "federation", "a pool", "none")
         return min(found, key=distance)
@@ -55,16 +60,32 @@ class Reasons:
     def against(self, k: int, pool_index: int) -> list[Refusal]:
         """All that stands against one more copy of a class in a pool. Never empty: a copy that
         could start there was not chosen."""
+        return self._against(k, pool_index, self._option(k, pool_index))
+
+    def _against(self, k: int, pool_index: int, option: int | None) -> list[Refusal]:
         job = self.case.classes[k].job
         pool = self.case.problem.pools[pool_index]
-        option = self._option(k, pool_index)
         found = [] if option is not None else list(refusals(self._where, job, pool))
         if found:
             return found
-        found = [*self._quotas(job, pool), *(_too_large(job, pool) or self._full(k, pool_index))]
+        sizes = _too_large(job, pool) or self._full(k, pool_index, option)
+        found = [*self._quotas(job, pool), *sizes]
         if not found and option is not None:
             found = self._not_worth(option, job, pool)
         return found or [Refusal(RefusalCode.NOT_CHOSEN, pool.name)]
+
+    def _likeliest(self, job: Job) -> list[int]:
+        """Pools by how much of what is asked for they have, the most first."""
+        pools = self.case.problem.pools
+        if len(pools) <= MOST_POOLS:
+            return list(range(len(pools)))
+
+        def missing(index: int) -> int:
+            pool = pools[index]
+            allowed = job.regions is None or self._where.region(pool) in job.regions
+            return (pool.accelerator not in job.accelerators) + (not allowed)
+
+        return sorted(range(len(pools)), key=missing)
 
     def _option(self, k: int, pool_index: int) -> int | None:
         options = self.case.options
@@ -95,13 +116,13 @@ class Reasons:
                 advice = f"{used + gang - limit} more of quota"
                 yield Refusal(code, subject, counted(gang, "accelerator"), has, advice)
 
-    def _full(self, k: int, pool_index: int) -> list[Refusal]:
+    def _full(self, k: int, pool_index: int, option: int | None) -> list[Refusal]:
         """What is free now and not enough."""
         job = self.case.classes[k].job
         pool = self.case.problem.pools[pool_index]
         found: list[Refusal] = []
         size = job.accelerators_per_replica
-        nodes, option = self.floor.nodes[pool_index], self._option(k, pool_index)
+        nodes = self.floor.nodes[pool_index]
         if nodes is None or option is None:
             free = places(job, pool.nodes)
         else:
@@ -132,7 +153,7 @@ class Reasons:
         case = self.case
         k = int(case.options.class_index[option])
         reward, cost = float(case.reward_usd[k]), float(case.options.cost_usd[option])
-        if k in case.weighty_classes() or reward > cost:
+        if k in self._weighty or reward > cost:
             return []
         advice = f"worth it from {cost:.2f} USD a copy"
         needed, has = f"{cost:.2f} USD a copy", f"a value of {reward:.2f} USD"

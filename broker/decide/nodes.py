@@ -1,0 +1,139 @@
+"""The nodes of one pool while a plan grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from broker.decide.packing import Packer, Packing, pack
+from broker.decide.shapes import Counting, Shape
+
+
+class Nodes(Protocol):
+    """The nodes of one pool while a plan grows."""
+
+    def capacity(self, kind: int) -> int:
+        """Replicas of a kind that can be added."""
+
+    def add(self, kind: int, replicas: int) -> bool:
+        """Add replicas of a kind; False, with nothing changed, when they do not fit."""
+
+    def remove(self, kind: int, replicas: int) -> None:
+        """Take back what the last `add` added."""
+
+    def whole_nodes(self) -> int:
+        """Whole nodes given to smaller replicas so far."""
+
+
+class LevelNodes:
+    """Nodes counted by levels: exact, without saying which node."""
+
+    def __init__(self, shape: Shape) -> None:
+        full = shape.node_size
+        self._full = full
+        self._sizes = [kind[0] for kind in shape.kinds]
+        self._levels = shape.levels
+        self._per_node = [full // size for size in shape.levels]
+        self._parts = [shape.part_blocks(size) for size in shape.levels]
+        self._used = [0] * len(shape.levels)
+        self._whole_left = shape.whole
+        self._opened = 0
+        self._capacity: dict[int, int] = {}
+        self._recount()
+
+    def capacity(self, kind: int) -> int:
+        """Replicas of a kind that can be added."""
+        return self._capacity[self._sizes[kind]]
+
+    def capacities(self) -> dict[int, int]:
+        """Replicas that can be added by size in accelerators."""
+        return self._capacity
+
+    def add(self, kind: int, replicas: int) -> bool:
+        """Add replicas of a kind; False, with nothing changed, when they do not fit."""
+        if replicas > self.capacity(kind):
+            return False
+        self._count(kind, replicas)
+        return True
+
+    def remove(self, kind: int, replicas: int) -> None:
+        """Take back what the last `add` added."""
+        self._count(kind, -replicas)
+
+    def whole_nodes(self) -> int:
+        """Whole nodes given to smaller replicas so far: the least that would do."""
+        return self._opened
+
+    def _count(self, kind: int, replicas: int) -> None:
+        size = self._sizes[kind]
+        if size == self._full:
+            self._whole_left -= replicas
+        else:
+            for index, level in enumerate(self._levels):
+                if level > size:
+                    break
+                self._used[index] += replicas * (size // level)
+        self._recount()
+
+    def _recount(self) -> None:
+        opened, least = 0, None
+        capacity = self._capacity
+        for index, level in enumerate(self._levels):
+            per_node = self._per_node[index]
+            missing = self._used[index] - self._parts[index]
+            opened = max(opened, -(-missing // per_node))
+            free = (self._whole_left * per_node - missing) * level
+            least = free if least is None else min(least, free)
+            capacity[level] = max(0, least) // level
+        self._opened = opened
+        capacity[self._full] = self._whole_left - opened
+
+
+class PackedNodes:
+    """Nodes filled one by one; packs anew when a replica does not fit beside what lies there."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._packer = Packer(shape)
+        self._before = self._packer.runs
+        self._demand = [0] * len(shape.kinds)
+
+    def capacity(self, kind: int) -> int:
+        """Replicas of a kind that can be added without moving others."""
+        return self._packer.capacity(kind)
+
+    def add(self, kind: int, replicas: int) -> bool:
+        """Add replicas of a kind; False, with nothing changed, when they are not made to fit."""
+        before = list(self._packer.runs)
+        self._demand[kind] += replicas
+        if not self._packer.add(kind, replicas):
+            anew = pack(self._shape, self._demand)
+            if anew is None:
+                self._demand[kind] -= replicas
+                return False
+            self._packer.runs = list(anew.runs)
+        self._before = before
+        return True
+
+    def remove(self, kind: int, replicas: int) -> None:
+        """Take back what the last `add` added."""
+        self._demand[kind] -= replicas
+        self._packer.runs = self._before
+
+    def whole_nodes(self) -> int:
+        """Whole nodes given to smaller replicas so far."""
+        return self._packer.whole_nodes()
+
+    def start(self, packing: Packing, demand: Sequence[int]) -> None:
+        """Start from a packing of a demand."""
+        self._packer.runs = list(packing.runs)
+        self._demand = list(demand)
+
+    def packing(self) -> Packing:
+        """What lies where."""
+        return self._packer.packing(least=False)
+
+
+def nodes_of(shape: Shape) -> LevelNodes | PackedNodes:
+    """The free nodes of a pool, nothing placed."""
+    return LevelNodes(shape) if shape.counting is Counting.LEVELS else PackedNodes(shape)
