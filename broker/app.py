@@ -12,7 +12,7 @@ import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.act.backends.grpc import GrpcGateway, Listening
@@ -24,12 +24,15 @@ from broker.api.services import ApiSettings, Services, TypedRoundTrip
 from broker.control.cycle import Decided, Decider
 from broker.control.enrolment import Enrolment, Reach
 from broker.control.explaining import Explainer
+from broker.control.figures import NamedFigures, OpenFigures
 from broker.control.leadership import Candidate
+from broker.control.observing import Observer
 from broker.control.office import Office, OfficePorts
 from broker.control.policy_trial import PolicyTrial, TrialPorts
 from broker.control.recording import Recorder
 from broker.control.service import ControlService
 from broker.control.sites import Sites
+from broker.control.standing import Standing
 from broker.control.tokens import ensure_operator_token
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.directory_blobs import DirectoryBlobs
@@ -50,6 +53,7 @@ from federation.kv import StoreUnavailable
 from federation.private_files import write_private
 from federation.session_tls import ServerIdentity, SessionCredentials
 from federation.system import SystemClock, SystemIds
+from federation.traces import NoSpans, SpanSink
 from federation.tls import renew_server_context, server_context
 from federation.units import parse_rfc3339_ms
 
@@ -73,6 +77,7 @@ class Backends:
     decider: Decider
     clock: Clock
     ids: Ids
+    spans: SpanSink = field(default_factory=NoSpans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +100,11 @@ def build(
 ) -> ControlPlane:
     """Wire a broker. `gateway` is made once the office exists, which answers its questions."""
     projection = Projection(backends.store, lambda text: log.error("unreadable: %s", text))
+    observer = Observer(spans=backends.spans)
     alarms: list[Callable[[str], None]] = []
     sites = Sites(
         projection,
-        GroupCommitter(backends.store),
+        GroupCommitter(backends.store, meter=observer.metrics.commits("reports", backends.clock)),
         backends.clock,
         lambda text: alarms[0](text),
     )
@@ -120,6 +126,7 @@ def build(
         heartbeat_ms=settings.heartbeat_ms,
         keep_ended_s=settings.keep_ended_s,
         typed_rtt_ms=typed,
+        observer=observer,
     )
     held: list[Gateway] = []
     office = Office(ports, lambda: held[0])
@@ -130,6 +137,8 @@ def build(
     trial = PolicyTrial(
         TrialPorts(projection, backends.ledger, explainer.world, office.decide)
     )
+    standing = Standing(office, sites, projection, backends.ledger, backends.clock)
+    observer.metrics.watch(OpenFigures(standing), NamedFigures(standing))
     control = ControlService(
         office,
         sites,
@@ -139,11 +148,15 @@ def build(
         backends.clock,
         explainer,
         trial,
+        standing,
     )
     services = Services(
         store=backends.store,
         projection=projection,
-        lanes=tuple(GroupCommitter(backends.store) for _ in range(API_LANES)),
+        lanes=tuple(
+            GroupCommitter(backends.store, meter=observer.metrics.commits("api", backends.clock))
+            for _ in range(API_LANES)
+        ),
         ledger=backends.ledger,
         blobs=backends.blobs,
         enrolment=_enrolment(settings, backends),
@@ -154,6 +167,7 @@ def build(
         settings=ApiSettings(
             public_url=settings.public_api_url, typed_round_trips=_typed(settings)
         ),
+        observer=observer,
     )
     return ControlPlane(office, services, (projection.run, sites.run, office.run))
 

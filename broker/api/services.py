@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from broker.control.enrolment import Enrolment
+from broker.control.observing import Observer
 from broker.control.submission import Shell, Submissions
 from broker.control.tokens import TokenBook
 from broker.control.viewing import LogRequest, LogSlice, Viewer
@@ -48,6 +49,10 @@ class Control(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Figures of this broker: cycle, queued, running, clusters, oldest_wait, notes."""
+        ...
+
+    async def changes(self, viewer: Viewer) -> dict[str, Any]:
+        """What the last 24 hours brought: new_clusters, jobs by outcome, cost_usd, alarms."""
         ...
 
     def leader(self) -> dict[str, Any]:
@@ -93,6 +98,7 @@ class Services:
     ids: Ids
     control: Control
     settings: ApiSettings = field(default_factory=ApiSettings)
+    observer: Observer = field(default_factory=Observer)
 
     def submissions(self) -> Submissions:
         """The way jobs are taken on."""

@@ -20,7 +20,8 @@ from broker.control.leadership import Candidate, Leadership, LeadershipLost
 from broker.control.observing import Observer
 from broker.control.policy_book import PolicyBook
 from broker.control.sites import Sites
-from broker.feedback.ports import Ledger, LogStore
+from broker.feedback.alarms import alarm_entry
+from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.lifecycle.commands import Audit
 from broker.model.fleet import ClusterState
 from broker.model.jobs import Attempt, Job
@@ -202,7 +203,11 @@ class Office:
         """Something an operator should know; shown in status."""
         log.warning("alarm: %s", text)
         self._ports.observer.alarm()
-        self.alarms.append((self._ports.clock.now_ms(), text))
+        now_ms = self._ports.clock.now_ms()
+        self.alarms.append((now_ms, text))
+        if self.term is not None:
+            entry = alarm_entry(now_ms, text, self._ports.candidate.name)
+            self.term.closer.add(LedgerBatch(audit=(entry,)))
         del self.alarms[:-100]
 
     # What the session listener asks ---------------------------------------------------------------

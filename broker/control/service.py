@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker.act.gateway import Gateway, SiteSilent
-from broker.control.books import copies_wanted
 from broker.control.explaining import Explainer
 from broker.control.office import Office
 from broker.control.policy_trial import PolicyTrial
 from broker.control.sites import Sites
+from broker.control.standing import Standing
 from broker.control.viewing import LogRequest, LogSlice, RegionUnreachable, Viewer
 from broker.feedback.ports import LogStore
 from broker.model.fleet import Fleet
-from broker.model.jobs import AttemptPhase, Job, JobPhase
+from broker.model.jobs import AttemptPhase, Job
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.jobs import JobSpec
-from federation.units import format_duration, format_utc
-
-CERTIFICATE_WARN_MS = 6 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,7 @@ class ControlService:
     clock: Clock
     explainer: Explainer
     trial: PolicyTrial
+    standing: Standing
 
     def fleet(self) -> Fleet:
         """All clusters with their latest reports."""
@@ -89,70 +87,12 @@ class ControlService:
 
     def leader(self) -> dict[str, Any]:
         """Who leads: {name, epoch, here}."""
-        record = self.office.leader_record()
-        return {
-            "name": record.name if record else "",
-            "epoch": record.epoch if record else 0,
-            "here": self.office.leading(),
-        }
+        return self.standing.leader()
 
     def status(self) -> dict[str, Any]:
         """Figures of this broker and what an operator should look at."""
-        now_ms = self.clock.now_ms()
-        jobs = self.projection.jobs()
-        fleet = self.fleet()
-        silent = sorted(n for n, v in fleet.clusters.items() if not v.connected)
-        waiting = [j for j in jobs if j.phase is JobPhase.QUEUED or copies_wanted(j, None) > 0]
-        return {
-            "leader": self.leader(),
-            "cycle": self._cycle(now_ms),
-            "queued": sum(j.phase is JobPhase.QUEUED for j in jobs),
-            "held": sum(j.phase is JobPhase.HELD for j in jobs),
-            "placed": sum(j.phase is JobPhase.PLACED for j in jobs),
-            "running": sum(j.phase is JobPhase.RUNNING for j in jobs),
-            "clusters": {"connected": len(fleet.clusters) - len(silent), "silent": len(silent)},
-            "silent": silent,
-            "oldest_wait": self._oldest(waiting, now_ms),
-            "notes": self._notes(fleet, now_ms),
-        }
+        return self.standing.status()
 
-    def _cycle(self, now_ms: int) -> dict[str, Any] | None:
-        last = self.office.last_cycle
-        if last is None:
-            return None
-        plan = last.decided.plan
-        return {
-            "cycle": last.cycle,
-            "age_s": round((now_ms - last.started_ms) / 1000, 3),
-            "wall_s": round(last.wall_s, 4),
-            "cpu_s": round(last.decided.cpu_s, 4),
-            "status": plan.status.value,
-            "objective_usd": plan.objective_usd,
-            "bound_usd": plan.bound_usd,
-            "gap": plan.gap,
-            "placed": len(last.applier.placed),
-            "unplaced": len(plan.unplaced),
-        }
-
-    def _oldest(self, waiting: list[Job], now_ms: int) -> dict[str, Any] | None:
-        if not waiting:
-            return None
-        oldest = min(waiting, key=lambda j: j.created_ms)
-        return {
-            "job": oldest.id,
-            "age_s": round((now_ms - oldest.created_ms) / 1000, 3),
-            "reason": oldest.reason_text or "not decided yet",
-            "code": oldest.reason_code,
-        }
-
-    def _notes(self, fleet: Fleet, now_ms: int) -> list[str]:
-        notes = []
-        for name, view in sorted(fleet.clusters.items()):
-            if not view.connected and view.silent_since_ms:
-                ago = format_duration(max((now_ms - view.silent_since_ms) // 1000, 1))
-                notes.append(f"{name} is silent since {ago}; its work is unknown, not gone")
-            expires = view.identity.certificate_expires_ms
-            if expires and expires - now_ms < CERTIFICATE_WARN_MS:
-                notes.append(f"the certificate of {name} expires {format_utc(expires)}")
-        notes.extend(text for _, text in self.office.alarms[-5:])
-        return notes
+    async def changes(self, viewer: Viewer) -> dict[str, Any]:
+        """What the last 24 hours brought this viewer."""
+        return await self.standing.changes(viewer)

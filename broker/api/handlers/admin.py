@@ -28,7 +28,10 @@ async def status(call: Call) -> web.Response:
     told = control.status()
     if not call.viewer.operator and not _mine(call, told.get("oldest_wait")):
         told = {**told, "oldest_wait": None}
-    return answer(200, {"leader": leader, "epoch": leader.get("epoch"), **told})
+    day = await control.changes(call.viewer)
+    return answer(
+        200, {"leader": leader, "epoch": leader.get("epoch"), **told, "last_24h": day}
+    )
 
 
 def _mine(call: Call, oldest: object) -> bool:
