@@ -10,16 +10,20 @@ import asyncio
 import contextlib
 import logging
 import signal
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from aiohttp import web
 
 from broker.act.backends.grpc import GrpcGateway, Listening
 from broker.act.gateway import Gateway
 from broker.act.session_facts import ReportReaders
 from broker.api.application import build_api
 from broker.api.application import serve as serve_api
+from broker.api.health import figures_app
 from broker.api.services import ApiSettings, Services, TypedRoundTrip
 from broker.control.cycle import Decided, Decider
 from broker.control.enrolment import Enrolment, Reach
@@ -41,7 +45,7 @@ from broker.feedback.backends.sql_ledger import SqlLedger
 from broker.feedback.ports import BlobStore, Ledger, LogStore
 from broker.model.problem import Problem
 from broker.sense.reports import capacity_from, prices_from, round_trips_from
-from broker.settings import BrokerSettings, split_address
+from broker.settings import BrokerSettings, otel_environ, split_address
 from broker.state.backends.etcd import open_store
 from broker.state.group_commit import GroupCommitter
 from broker.state.keyring import Keyring
@@ -50,6 +54,7 @@ from broker.state.store import Store
 from federation.environment import Clock, Ids
 from federation.etcd.endpoints import Tls
 from federation.kv import StoreUnavailable
+from federation.otlp import open_spans
 from federation.private_files import write_private
 from federation.session_tls import ServerIdentity, SessionCredentials
 from federation.system import SystemClock, SystemIds
@@ -219,8 +224,9 @@ async def serve(settings: BrokerSettings) -> None:
     blobs = DirectoryBlobs(settings.state_dir / "blobs")
     logs = DirectoryLogs(settings.state_dir / "logs")
     backends = Backends(
-        store, ledger, blobs, logs, keyring, ThreadDecider(settings.decide_cpu_s), clock, ids
-    )
+        store, ledger, blobs, logs, keyring, ThreadDecider(settings.decide_cpu_s), clock, ids,
+        open_spans(otel_environ(), "tradewind-broker", {"service.instance.id": settings.name}),
+    )  # fmt: skip
     identity = _identity(settings, keyring, clock)
     credentials = SessionCredentials(identity)
     gateways: list[GrpcGateway] = []
@@ -237,8 +243,7 @@ async def serve(settings: BrokerSettings) -> None:
     plane = build(settings, backends, gateway)
     await _first_start(settings, backends)
     context = server_context(settings.keys_dir / "server.pem")
-    host, port = split_address(settings.api_listen)
-    runner = await serve_api(build_api(plane.services), host, port, context)
+    runners = await _listen(settings, plane.services, context)
     await gateways[0].start()
     log.info("serving the API on %s", settings.public_api_url)
     try:
@@ -246,11 +251,26 @@ async def serve(settings: BrokerSettings) -> None:
             [plane.run(), _renew(settings, keyring, clock, credentials, context)]
         )
     finally:
-        await runner.cleanup()
+        for runner in runners:
+            await runner.cleanup()
         await gateways[0].close()
         for closing in (blobs.close(), logs.close(), ledger.close(), store.close()):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closing, 5.0)
+        await asyncio.to_thread(backends.spans.close)
+
+
+async def _listen(
+    settings: BrokerSettings, services: Services, context: ssl.SSLContext
+) -> list[web.AppRunner]:
+    """The API, and figures on loopback where they are wanted. Raises OSError."""
+    host, port = split_address(settings.api_listen)
+    runners = [await serve_api(build_api(services), host, port, context)]
+    if settings.metrics_listen:
+        host, port = split_address(settings.metrics_listen)
+        app = figures_app(services.observer.metrics)
+        runners.append(await serve_api(app, host, port, None))
+    return runners
 
 
 def _open_store(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> Store:

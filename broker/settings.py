@@ -10,13 +10,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from federation.log_lines import LogFormat
 
 PREFIX = "TRADEWIND_BROKER_"
 
 
 class SettingsError(ValueError):
     """Settings that make no sense; the text names file, key, value and remedy."""
+
+
+def _loopback(value: str) -> str:
+    """An address only this machine reaches: what is served there asks for no token."""
+    host, _, port = value.rpartition(":")
+    if value and (host.strip("[]") not in ("127.0.0.1", "::1", "localhost") or not port.isdigit()):
+        raise ValueError("host:port on loopback, such as 127.0.0.1:9464")
+    return value
 
 
 class TypedRtt(BaseModel):
@@ -61,6 +71,10 @@ class BrokerSettings(BaseModel):
     keep_ended_s: Annotated[float, Field(ge=1, le=7 * 86400)] = 600.0
     heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)] = 5_000
     typed_rtt: tuple[TypedRtt, ...] = ()
+    log_format: LogFormat | None = None
+    """json or text; None = text on a terminal, JSON elsewhere."""
+    metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
+    """host:port on loopback where figures are served without a token; empty = only by the API."""
 
     @property
     def keys_dir(self) -> Path:
@@ -112,6 +126,11 @@ def read_settings(path: Path | None) -> BrokerSettings:
         raise SettingsError(
             f"{path or 'environment'}: {where}: {first['msg']} (got {first['input']!r})"
         ) from error
+
+
+def otel_environ() -> dict[str, str]:
+    """The standard OTEL_* variables, which alone decide whether and where traces go."""
+    return {name: text for name, text in os.environ.items() if name.startswith("OTEL_")}
 
 
 def split_address(text: str) -> tuple[str, int]:

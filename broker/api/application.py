@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import ssl
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
@@ -21,10 +20,12 @@ from broker.api.routes import JSON
 from broker.api.services import Services
 from broker.api.table import ROUTES
 from broker.api.views import to_json
+from broker.feedback.metrics import BrokerMetrics
 
 BODY_MAX_BYTES = 1 << 20
 SHUTDOWN_S = 5.0
 REQUEST_ID = "X-Request-Id"
+EVENT_STREAM = "text/event-stream"
 
 _log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -34,13 +35,10 @@ def build_api(services: Services) -> web.Application:
     """The API over these services. It follows the store while it runs; the projection and the
     lanes are run by the caller."""
     api = Api.build(services)
-    answered: Counter[int] = Counter()
-    app = web.Application(
-        middlewares=[_boundary(services, answered)], client_max_size=BODY_MAX_BYTES
-    )
+    app = web.Application(middlewares=[_boundary(services)], client_max_size=BODY_MAX_BYTES)
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.aiohttp_handler(api))
-    health = Health(api, answered)
+    health = Health(api)
     app.router.add_route("GET", "/healthz", health.healthz)
     app.router.add_route("GET", "/readyz", health.readyz)
     app.router.add_route("GET", "/metrics", health.metrics)
@@ -91,26 +89,40 @@ def _openapi(services: Services) -> Handler:
     return openapi
 
 
-def _boundary(services: Services, answered: Counter[int]) -> Middleware:
-    """Every error becomes a problem document here, and nowhere else."""
+def _boundary(services: Services) -> Middleware:
+    """Every error becomes a problem document here, and nowhere else; every answer is counted."""
 
     @web.middleware
     async def boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
         request_id = request.headers.get(REQUEST_ID, "")
         if not _ID.fullmatch(request_id):
             request_id = services.ids.token_bytes(8).hex()
+        began_s = services.clock.monotonic_s()
         try:
             response = await handler(request)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: the broker lives on
             response = _refusal(request, error, request_id)
-        answered[response.status] += 1
+        _count(services.observer.metrics, request, response, services.clock.monotonic_s() - began_s)
         if not response.prepared:
             response.headers[REQUEST_ID] = request_id
         return response
 
     return boundary
+
+
+def _count(
+    metrics: BrokerMetrics, request: web.Request, response: web.StreamResponse, took_s: float
+) -> None:
+    """Count an answer. Labels come from the table of routes, never from what was sent."""
+    metrics.responses.labels(response.status).inc()
+    if response.content_type == EVENT_STREAM:
+        return  # as long as its reader wants it
+    resource = request.match_info.route.resource
+    route = resource.canonical if resource is not None else "unmatched"
+    method = request.method if resource is not None else "any"
+    metrics.request_s.labels(method, route).observe(took_s)
 
 
 def _refusal(request: web.Request, error: Exception, request_id: str) -> web.StreamResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 async def submit(call: Call) -> web.Response:
     """POST /v1/jobs."""
-    taken = await call.api.submissions.submit([call.body], _request(call))
+    taken = await _take_on(call, [call.body])
     job_id = taken.ids[0]
     headers = {"Location": f"/v1/jobs/{job_id}"}
     if taken.replayed:
@@ -37,9 +38,18 @@ async def submit(call: Call) -> web.Response:
 
 async def submit_batch(call: Call) -> web.Response:
     """POST /v1/jobs/batch."""
-    taken = await call.api.submissions.submit(call.body.jobs, _request(call))
+    taken = await _take_on(call, call.body.jobs)
     headers = {REPLAYED: "true"} if taken.replayed else {}
     return answer(200 if taken.replayed else 201, {"ids": list(taken.ids)}, headers)
+
+
+async def _take_on(call: Call, data: Sequence[Any]) -> Submitted:
+    request, began_ms = _request(call), call.now_ms
+    taken = await call.api.submissions.submit(data, request)
+    if not taken.replayed:
+        observer = call.api.services.observer
+        observer.submitted(taken.ids, request.traceparent, began_ms, call.now_ms)
+    return taken
 
 
 def _fresh_view(taken: Submitted) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
@@ -34,15 +33,13 @@ def run(
     from broker.app import serve
     from broker.settings import SettingsError, read_settings
     from broker.state.keyring import KeyringError
+    from federation.log_lines import configure
 
     os.umask(0o077)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     try:
-        asyncio.run(serve(read_settings(config)))
+        settings = read_settings(config)
+        configure(settings.log_format, sys.stderr, verbose=verbose)
+        asyncio.run(serve(settings))
     except SettingsError as error:
         raise Failure(Exit.BAD_INPUT, str(error), "docs/broker.md lists the settings") from error
     except KeyringError as error:
