@@ -58,8 +58,8 @@ from federation.otlp import open_spans
 from federation.private_files import write_private
 from federation.session_tls import ServerIdentity, SessionCredentials
 from federation.system import SystemClock, SystemIds
-from federation.traces import NoSpans, SpanSink
 from federation.tls import renew_server_context, server_context
+from federation.traces import NoSpans, SpanSink
 from federation.units import parse_rfc3339_ms
 
 log = logging.getLogger("tradewind.app")
