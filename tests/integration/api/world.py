@@ -121,6 +121,9 @@ class ScriptedControl:
             "notes": [],
         }
 
+    async def changes(self, viewer: Viewer) -> dict[str, Any]:
+        return {"jobs": {"succeeded": 2}, "alarms": [] if viewer.operator else None}
+
     def leader(self) -> dict[str, Any]:
         return {"name": "broker-1", "epoch": 4, "here": True}
 
