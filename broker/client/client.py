@@ -59,10 +59,17 @@ class Client:
         return self._ids.token_bytes(16).hex()
 
     async def submit(
-        self, spec: JobSpec | Mapping[str, Any], idempotency_key: str | None = None
+        self,
+        spec: JobSpec | Mapping[str, Any],
+        idempotency_key: str | None = None,
+        traceparent: str = "",
     ) -> Submitted:
-        """Create a job. The same key with the same spec makes one job, however often it is sent."""
-        answer = await self._post("/jobs", _plain(spec), key=idempotency_key or self.new_key())
+        """Create a job. The same key with the same spec makes one job, however often it is sent.
+
+        `traceparent` (W3C) makes the job part of the caller's trace.
+        """
+        key = idempotency_key or self.new_key()
+        answer = await self._post("/jobs", _plain(spec), key=key, traceparent=traceparent)
         document = _mapping(answer)
         job = document.get("job")
         job_id = document.get("id") or (job.get("id") if isinstance(job, dict) else None)
@@ -72,11 +79,15 @@ class Client:
         return Submitted(job_id, job if isinstance(job, dict) else {}, replayed)
 
     async def submit_batch(
-        self, specs: Sequence[JobSpec | Mapping[str, Any]], idempotency_key: str | None = None
+        self,
+        specs: Sequence[JobSpec | Mapping[str, Any]],
+        idempotency_key: str | None = None,
+        traceparent: str = "",
     ) -> list[str]:
-        """Create up to 1,000 jobs, all or none; their ids in order."""
+        """Create up to 1,000 jobs, all or none; their ids in order. `traceparent` as `submit`."""
         body = {"jobs": [_plain(spec) for spec in specs]}
-        answer = await self._post("/jobs/batch", body, key=idempotency_key or self.new_key())
+        key = idempotency_key or self.new_key()
+        answer = await self._post("/jobs/batch", body, key=key, traceparent=traceparent)
         ids = _mapping(answer).get("ids")
         if not isinstance(ids, list):
             raise Garbled("the answer to a batch names no jobs")
@@ -304,9 +315,17 @@ class Client:
         return _mapping(await self.transport.send(Request("GET", path, _query(query or {}))))
 
     async def _post(
-        self, path: str, document: object, *, key: str | None = None, repeatable: bool = False
+        self,
+        path: str,
+        document: object,
+        *,
+        key: str | None = None,
+        repeatable: bool = False,
+        traceparent: str = "",
     ) -> Answer:
         headers = {"Idempotency-Key": key} if key else {}
+        if traceparent:
+            headers["traceparent"] = traceparent
         safe = repeatable or bool(key) or path == "/plan"
         request = Request("POST", path, headers=headers, document=document, repeatable=safe)
         return await self.transport.send(request)

@@ -16,6 +16,7 @@ from broker.cli.job_views import end_line
 from broker.cli.options import Json
 from broker.cli.output import say, show_json
 from broker.cli.session import now, telling, with_client
+from broker.cli.tracing import Submitting, submitting
 from broker.client import Client, ClientError, LogChoice, Prepared, Refused, prepare_job
 from broker.client import wait_for_jobs as wait_until_ended
 from federation.jobs import InvalidJob, JobFile
@@ -133,6 +134,11 @@ class _Submission:
         return Exit.OK
 
     async def run(self, client: Client) -> int:
+        """Hand it over; wait or follow as asked."""
+        with submitting() as trace:
+            return await self._run(client, trace)
+
+    async def _run(self, client: Client, trace: Submitting) -> int:
         plan = None if self._quiet else await self._plan(client)
         if plan is not None and not self._json:
             show_explanation(plan, now(), briefly=True)
@@ -141,7 +147,8 @@ class _Submission:
             await client.upload(self._prepared)
         key = self._key or client.new_key()
         async with telling("submitting"):
-            submitted = await client.submit(self._prepared.spec, key)
+            submitted = await client.submit(self._prepared.spec, key, trace.traceparent)
+        trace.submitted(submitted.id)
         if submitted.replayed:
             note("this key was used before: that job, not a new one")
         if not self._json:
