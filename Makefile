@@ -53,7 +53,7 @@ check: $(STAMP) ## Format, types, layers, generated code, unit tests: before eve
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(PY) proto/generate.py --check
-	@$(PY) -m pytest -q tests/unit tests/architecture $(ARGS)
+	@$(PY) -m pytest -q -m "not slow" tests/unit tests/architecture $(ARGS)
 
 services: ## Install what the tests need from Debian (needs root); starts no service
 	@if [[ "$$(id -u)" != 0 ]]; then echo "make services: run it as root" >&2; exit 1; fi

@@ -6,7 +6,7 @@ would like the cheap L40S, `render` can run nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 ARRAY_TASKS, ARRAY_WIDTH = 200, 32
@@ -37,71 +37,68 @@ class Planned:
 
 def workload(python: str, starts_file: str) -> tuple[Planned, ...]:
     """Everything, in the order of submission. Files are named relative to the programs."""
+    us, eu, ap = _home("us-east"), _home("eu-west"), _home("ap-southeast")
+    cheap: dict[str, Any] = {"placement": {"spot": True}}
+    here: dict[str, Any] = {"placement": {"regions": ["eu-west"]}}
+    either = _cards(["L40S:4", "A100-80GB:4"])
+    make = _Maker(python, starts_file)
+    return (
+        make.program(GANG, "reduce", 14, us, _cards("H100:4", 2), {"priority": 300}),
+        make.program("tune-1", "pi", 8, us, _cards("H100:8")),
+        make.program("tune-2", "primes", 4, us, _cards("H100:8")),
+        *(make.program(f"embed-{n}", "digest", 6, eu, either, cheap) for n in range(1, 5)),
+        make.program("render", "primes", 6, eu, _cards("L40S:4", 2), cheap),
+        make.program("residents", "digest", 5, eu, _cards("A100-80GB:8"), here),
+        *(make.program(f"count-{n}", "primes", 5, ap, _slots(2)) for n in range(1, 4)),
+        make.array(us),
+        replace(make.program(IMPOSSIBLE, "pi", 5, us, _cards("H100:16")), starts=0, runs=False),
+        replace(
+            make.program(URGENT, "pi", 3, us, _cards("H100:8"), {"priority": 900}), late=True
+        ),
+    )
 
-    def program(name: str, what: str, seconds: float, **more: Any) -> dict[str, Any]:
-        return {
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    python: str
+    starts_file: str
+
+    def program(self, name: str, what: str, seconds: int, *parts: dict[str, Any]) -> Planned:
+        spec: dict[str, Any] = {
             "name": name,
-            "command": [python, "-S", "-E", PROGRAM, what, f"{seconds:g}"],
+            "command": [self.python, "-S", "-E", PROGRAM, what, str(seconds)],
             "files": {PROGRAM: PROGRAM},
-            "env": {"STARTS": starts_file},
-            "expected_runtime": f"{max(round(seconds), 1)}s",
+            "env": {"STARTS": self.starts_file},
+            "expected_runtime": f"{seconds}s",
             "max_runtime": "10m",
             "outputs": ["result.txt"],
-            **more,
         }
+        for part in parts:
+            spec |= part
+        return Planned(spec, spec["resources"].get("replicas", 1))
 
-    def cards(what: str | list[str], replicas: int = 1) -> dict[str, Any]:
-        shape: dict[str, Any] = {"accelerators": what, "cpus": 1, "memory": "64MiB"}
-        return {"resources": shape | ({"replicas": replicas} if replicas > 1 else {})}
-
-    cheap: dict[str, Any] = {"placement": {"spot": True}}
-    either = ["L40S:4", "A100-80GB:4"]
-    array = {
-        "name": ARRAY,
-        "run": _TASK,
-        "array": f"0-{ARRAY_TASKS - 1}%{ARRAY_WIDTH}",
-        "env": {"STARTS": starts_file},
-        "resources": {"cpus": 1, "memory": "16MiB"},
-        "expected_runtime": "1s",
-        "max_runtime": "10m",
-    }
-    first = [
-        Planned(
-            program(GANG, "reduce", 14, **cards("H100:4", 2), **_home("us-east"), priority=300), 2
-        ),
-        Planned(program("tune-1", "pi", 8, **cards("H100:8"), **_home("us-east")), 1),
-        Planned(program("tune-2", "primes", 4, **cards("H100:8"), **_home("us-east")), 1),
-        *(
-            Planned(
-                program(f"embed-{n}", "digest", 6, **cards(either), **cheap, **_home("eu-west")), 1
-            )
-            for n in range(1, 5)
-        ),
-        Planned(
-            program("render", "primes", 6, **cards("L40S:4", 2), **cheap, **_home("eu-west")), 2
-        ),
-        Planned(
-            program(
-                "residents", "digest", 5, **cards("A100-80GB:8"), **_home("eu-west"),
-                placement={"regions": ["eu-west"]},
-            ),
-            1,
-        ),
-        *(
-            Planned(program(f"count-{n}", "primes", 5, **_slots(2), **_home("ap-southeast")), 1)
-            for n in range(1, 4)
-        ),
-        Planned(array | _home("us-east"), ARRAY_TASKS),
-        Planned(
-            program(IMPOSSIBLE, "pi", 5, **cards("H100:16"), **_home("us-east")), 0, runs=False
-        ),
-    ]
-    urgent = program(URGENT, "pi", 3, **cards("H100:8"), **_home("us-east"), priority=900)
-    return (*first, Planned(urgent, 1, late=True))
+    def array(self, *parts: dict[str, Any]) -> Planned:
+        spec: dict[str, Any] = {
+            "name": ARRAY,
+            "run": _TASK,
+            "array": f"0-{ARRAY_TASKS - 1}%{ARRAY_WIDTH}",
+            "env": {"STARTS": self.starts_file},
+            "resources": {"cpus": 1, "memory": "16MiB"},
+            "expected_runtime": "1s",
+            "max_runtime": "10m",
+        }
+        for part in parts:
+            spec |= part
+        return Planned(spec, ARRAY_TASKS)
 
 
 def _home(region: str) -> dict[str, Any]:
     return {"labels": {HOME_LABEL: region}}
+
+
+def _cards(what: str | list[str], replicas: int = 1) -> dict[str, Any]:
+    shape: dict[str, Any] = {"accelerators": what, "cpus": 1, "memory": "64MiB"}
+    return {"resources": shape | ({"replicas": replicas} if replicas > 1 else {})}
 
 
 def _slots(cpus: int) -> dict[str, Any]:

@@ -34,10 +34,12 @@ _KEY_BYTES = 32
 
 
 def stream_opened(_: Dialling, event: StreamOpened) -> Step:
+    """A stream to a broker stands: greet it."""
     return Step(AwaitingWelcome(event.hello, event.monotonic_ms), (Send(event.hello),))
 
 
 def welcome_arrived(state: AwaitingWelcome, event: WelcomeArrived) -> Step:
+    """The broker greets back: a session, unless what it says cannot be."""
     welcome, hello = event.welcome, state.hello
     if welcome.epoch < hello.epoch:
         return hang_up(
@@ -76,12 +78,14 @@ def _bad_welcome(welcome: Welcome, hello: Hello) -> str | None:
 
 
 def goodbye_arrived(_: AwaitingWelcome | AgentSession, event: GoodbyeArrived) -> Step:
+    """The broker ends it and says why."""
     said = event.goodbye
     over = Over(said.code, said.text, said.retry, said.redirect)
     return Step(over, (Closed(over),))
 
 
 def update_arrived(state: AgentSession, event: UpdateArrived) -> Step:
+    """A frame with epoch and time; one of an older epoch ends the session."""
     if event.epoch < state.epoch:
         return hang_up(
             SessionCode.STALE_EPOCH,
@@ -97,12 +101,14 @@ def update_arrived(state: AgentSession, event: UpdateArrived) -> Step:
 
 
 def waited(state: AwaitingWelcome, event: TimePassed) -> Step:
+    """Time passed without a welcome."""
     if event.monotonic_ms - state.since_monotonic_ms <= WELCOME_WAIT_MS:
         return Step(state)
     return hang_up(SessionCode.WELCOME_LATE, f"no welcome within {WELCOME_WAIT_MS // 1000} s")
 
 
 def listened(state: AgentSession, event: TimePassed) -> Step:
+    """Time passed without a word from the broker."""
     silent_ms = event.monotonic_ms - state.heard_monotonic_ms
     if silent_ms <= SILENT_HEARTBEATS_REDIAL * state.heartbeat_ms:
         return Step(state)
@@ -110,5 +116,6 @@ def listened(state: AgentSession, event: TimePassed) -> Step:
 
 
 def hang_up(code: SessionCode, text: str) -> Step:
+    """End it from our side; `text` is one line for people."""
     over = Over(code, text, code.retry)
     return Step(over, (Closed(over),))

@@ -76,6 +76,7 @@ def judge(peer: Peer, known: KnownCluster | None, now_ms: int) -> tuple[SessionC
 
 
 def peer_connected(_: Accepting, event: PeerConnected) -> Step:
+    """A peer came through TLS: look at its certificate."""
     verdict = judge(event.peer, event.view.known, event.view.now_ms)
     if verdict:
         return refuse(*verdict)
@@ -83,6 +84,7 @@ def peer_connected(_: Accepting, event: PeerConnected) -> Step:
 
 
 def hello_arrived(state: AwaitingHello, event: HelloArrived) -> Step:
+    """The agent greets: welcome it, or refuse with a reason."""
     hello, view = event.hello, event.view
     verdict = (
         judge(state.peer, view.known, view.now_ms)
@@ -187,10 +189,12 @@ def _taken(hello: Hello, view: BrokerView) -> tuple[SessionCode, str] | None:
 
 
 def heard(state: BrokerSession, event: FrameArrived) -> Step:
+    """A frame came: the agent lives."""
     return Step(dataclasses.replace(state, heard_ms=event.now_ms))
 
 
 def recheck_waiting(state: AwaitingHello, event: Rechecked) -> Step:
+    """Look again at one that has not greeted yet."""
     if event.view.now_ms - state.since_ms > HELLO_WAIT_MS:
         return refuse(SessionCode.HELLO_LATE, f"no hello within {HELLO_WAIT_MS // 1000} s")
     verdict = judge(state.peer, event.view.known, event.view.now_ms)
@@ -198,22 +202,26 @@ def recheck_waiting(state: AwaitingHello, event: Rechecked) -> Step:
 
 
 def recheck_session(state: BrokerSession, event: Rechecked) -> Step:
+    """Look again at the certificate of one whose session stands."""
     verdict = judge(state.peer, event.view.known, event.view.now_ms)
     return refuse(*verdict) if verdict else Step(state)
 
 
 def superseded(state: BrokerSession, _: Superseded) -> Step:
+    """A newer session of the same cluster took over."""
     return refuse(
         SessionCode.SESSION_REPLACED, f"a newer session of {state.peer.cluster} took over"
     )
 
 
 def leaving(_: AwaitingHello | BrokerSession, event: LeavingOffice) -> Step:
+    """This broker stops, or leads no more."""
     if event.stopping:
         return refuse(SessionCode.SHUTTING_DOWN, "this broker is stopping", event.successor)
     return refuse(SessionCode.NOT_LEADER, "this broker does not lead any more", event.successor)
 
 
 def refuse(code: SessionCode, text: str, redirect: str = "") -> Step:
+    """End it from our side; `text` is one line for people."""
     over = Over(code, text, code.retry, redirect)
     return Step(over, (Send(Goodbye(code, text, code.retry, redirect)), Closed(over)))

@@ -38,6 +38,7 @@ def steps(seconds: float) -> Iterator[int]:
 
 
 def pi(seconds: float) -> str:
+    """Throw darts."""
     inside = thrown = 0
     for _ in steps(seconds):
         for _ in range(5000):
@@ -47,6 +48,7 @@ def pi(seconds: float) -> str:
 
 
 def primes(seconds: float) -> str:
+    """Count them by trial division."""
     found, candidate = [2], 3
     for _ in steps(seconds):
         for _ in range(500):
@@ -57,6 +59,7 @@ def primes(seconds: float) -> str:
 
 
 def digest(seconds: float) -> str:
+    """A chain of SHA-256."""
     value = b"tradewind"
     for _ in steps(seconds):
         for _ in range(2000):
@@ -72,6 +75,7 @@ def reduce(seconds: float) -> str:
 
 
 def head(address: tuple[str, int], size: int, seconds: float) -> str:
+    """Rank 0: adds up and tells."""
     with socket.create_server(address) as server:
         members = [server.accept()[0].makefile("rw") for _ in range(size - 1)]
     total = rounds = 0
@@ -89,6 +93,7 @@ def head(address: tuple[str, int], size: int, seconds: float) -> str:
 
 
 def member(address: tuple[str, int], rank: int) -> str:
+    """The other ranks: send and listen, until told that it is over."""
     for _ in range(100):
         try:
             connection = socket.create_connection(address)
