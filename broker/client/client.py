@@ -315,14 +315,9 @@ class Client:
         return _mapping(await self.transport.send(Request("GET", path, _query(query or {}))))
 
     async def _post(
-        self,
-        path: str,
-        document: object,
-        *,
-        key: str | None = None,
-        repeatable: bool = False,
+        self, path: str, document: object, *, key: str | None = None, repeatable: bool = False,
         traceparent: str = "",
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         headers = {"Idempotency-Key": key} if key else {}
         if traceparent:
             headers["traceparent"] = traceparent
