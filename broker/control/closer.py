@@ -7,8 +7,9 @@ store take a second copy for the first. Nothing leaves etcd before the ledger ha
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 from broker.act.gateway import Forget, Gateway, SiteSilent
@@ -20,6 +21,7 @@ from broker.feedback.ports import (
     FeedbackUnavailable,
     Ledger,
     LedgerBatch,
+    LogGap,
     LogStore,
     ReceiptEntry,
 )
@@ -39,6 +41,10 @@ LOG_STREAMS_MAX = 64
 FETCHERS = 8
 RETRY_S = 5.0
 OPS_A_PIECE = 50
+ROWS_A_BATCH = 1_000
+ROWS_WAITING_MAX = 100_000
+REMOVED_AT_ONCE = 200
+LAST_ROWS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class CloserPorts:
     logs: LogStore
     clock: Clock
     keep_ended_s: float = KEEP_ENDED_S
+    alarm: Callable[[str], None] = lambda text: None
 
 
 class Closer:
@@ -61,11 +68,13 @@ class Closer:
     def __init__(self, ports: CloserPorts) -> None:
         self._ports = ports
         self._attempts: asyncio.Queue[Attempt] = asyncio.Queue()
+        self._parked: dict[str, deque[Attempt]] = {}
+        self._probing: dict[str, str] = {}
         self._rows: list[LedgerBatch] = []
+        self._writing: list[LedgerBatch] = []
         self._rows_waiting = asyncio.Event()
         self._oldest_row_ms = 0
         self._writing_since_ms = 0
-        self._written: asyncio.Condition = asyncio.Condition()
         self._audit_count = 0
         self._ended_jobs: dict[str, int] = {}
         self._logs_done: set[str] = set()
@@ -86,11 +95,13 @@ class Closer:
 
     def receipts(self, entries: Sequence[ReceiptEntry]) -> None:
         """Receipts of a decision to write down."""
-        self._add(LedgerBatch(receipts=tuple(entries)))
+        self.add(LedgerBatch(receipts=tuple(entries)))
 
     def add(self, batch: LedgerBatch) -> None:
-        """Anything else for the ledger."""
-        self._add(batch)
+        """Anything else for the ledger. Dropped where the ledger has been away for so long that
+        these rows would be all this process is made of."""
+        if len(self._rows) < ROWS_WAITING_MAX:
+            self._add(batch)
 
     def close_attempt(self, job: Job, attempt: Attempt) -> None:
         """An attempt ended: its row now, its logs as soon as the site gives them."""
@@ -124,23 +135,55 @@ class Closer:
     # Work -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write, fetch and clear for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_rows(), name="closer-ledger")
-            tasks.create_task(self._clear_etcd(), name="closer-clear")
-            for number in range(FETCHERS):
-                tasks.create_task(self._fetch_logs(), name=f"closer-logs-{number}")
+        """Write, fetch and clear for ever; at the end what waits is still written."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write_rows(), name="closer-ledger")
+                tasks.create_task(self._clear_etcd(), name="closer-clear")
+                tasks.create_task(self._probe(), name="closer-probe")
+                for number in range(FETCHERS):
+                    tasks.create_task(self._fetch_logs(), name=f"closer-logs-{number}")
+        finally:
+            await self._last_rows()
+
+    async def _last_rows(self) -> None:
+        """Transitions are told once only: the next leader knows nothing of these."""
+        rows = [*self._writing, *self._rows]
+        if not rows:
+            return
+        try:
+            async with asyncio.timeout(LAST_ROWS_S):
+                await self._write(rows)
+        except TimeoutError:
+            self._ports.alarm(f"{len(rows)} transitions or receipts did not reach the ledger")
 
     async def _write_rows(self) -> None:
         while True:
             await self._rows_waiting.wait()
             self._rows_waiting.clear()
-            rows, self._rows = self._rows, []
+            self._writing, self._rows = self._rows, []
             self._writing_since_ms, self._oldest_row_ms = self._oldest_row_ms, 0
-            batch = _merged(rows)
-            await self._patiently(partial(self._ports.ledger.record, batch))
+            while self._writing:
+                await self._write(self._writing[:ROWS_A_BATCH])
+                del self._writing[:ROWS_A_BATCH]
             self._writing_since_ms = 0
-            self._jobs_in_ledger.update(entry.job for entry in batch.jobs)
+
+    async def _write(self, rows: Sequence[LedgerBatch]) -> None:
+        """Write rows; one that the ledger cannot hold is left out, and an alarm."""
+        batch = _merged(rows)
+        try:
+            await self._patiently(partial(self._ports.ledger.record, batch))
+        except ValueError as error:
+            parts = list(rows) if len(rows) > 1 else _entries(batch)
+            if len(rows) == 1 and len(parts) == 1:
+                self._ports.alarm(f"a row is not in the ledger: {error}"[:500])
+                return
+            middle = (len(parts) + 1) // 2
+            for half in (parts[:middle], parts[middle:]):
+                if half:
+                    await self._write(half)
+            return
+        self._jobs_in_ledger.update(entry.job for entry in batch.jobs)
 
     async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -153,44 +196,84 @@ class Closer:
     async def _fetch_logs(self) -> None:
         while True:
             attempt = await self._attempts.get()
+            cluster = attempt.cluster
+            if self._ports.books.job(attempt.job) is None:
+                continue  # its job has left etcd: nothing waits for these logs any more
+            if cluster in self._parked and self._probing.get(cluster) != attempt.uid:
+                self._parked[cluster].append(attempt)
+                continue
             try:
                 await self._fetch(attempt)
-            except (SiteSilent, TimeoutError, FeedbackUnavailable):
+                self._logs_done.add(attempt.uid)
+                await self._ports.gateway.send(cluster, [Forget(attempt.uid)])
+            except (SiteSilent, TimeoutError):
+                self._parked.setdefault(cluster, deque()).append(attempt)
+                self._probing.pop(cluster, None)
+                continue
+            except FeedbackUnavailable:
                 asyncio.get_running_loop().call_later(
                     RETRY_S, self._attempts.put_nowait, attempt
                 )
                 continue
-            self._logs_done.add(attempt.uid)
-            try:
-                await self._ports.gateway.send(attempt.cluster, [Forget(attempt.uid)])
-            except SiteSilent:
-                continue  # it forgets by age
+            self._probing.pop(cluster, None)
+            for waiting in self._parked.pop(cluster, ()):
+                self._attempts.put_nowait(waiting)
+
+    async def _probe(self) -> None:
+        """Ask a silent site for one log now and then; when it answers, all are asked for."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            for cluster, waiting in self._parked.items():
+                if waiting:
+                    first = waiting.popleft()
+                    self._probing[cluster] = first.uid
+                    self._attempts.put_nowait(first)
 
     async def _fetch(self, attempt: Attempt) -> None:
         for stream, total_bytes in wanted_streams(attempt):
-            have = await self._ports.logs.length(attempt.uid, stream)
-            while have < total_bytes:
+            try:
+                await self._fetch_stream(attempt, stream, total_bytes)
+            except LogGap as gap:
+                self._ports.alarm(f"log {stream} of {attempt.uid} is incomplete: {gap}")
+            except ValueError as error:
+                self._ports.alarm(f"log {stream[:80]!r} of {attempt.uid} is refused: {error}")
+
+    async def _fetch_stream(self, attempt: Attempt, stream: str, total_bytes: int) -> None:
+        logs, uid = self._ports.logs, attempt.uid
+        before, have = -1, await logs.length(uid, stream)
+        while before < have < total_bytes:  # a site, or a full store, that adds nothing ends it
+            try:
                 part = await self._ports.gateway.read_log(
-                    attempt.cluster, attempt.uid, stream, have, LOG_PART_BYTES
+                    attempt.cluster, uid, stream, have, LOG_PART_BYTES
                 )
-                if not part.data:
-                    break
-                have = await self._ports.logs.append(
-                    attempt.uid, stream, part.offset, part.data
-                )
-            await self._ports.logs.mark_complete(attempt.uid, stream, total_bytes)
+            except LookupError:  # the site no longer has it: what is here is all there is
+                total_bytes = have
+                break
+            if not part.data:
+                break
+            before, have = have, await logs.append(uid, stream, part.offset, part.data)
+        await logs.mark_complete(uid, stream, total_bytes)
 
     async def _clear_etcd(self) -> None:
         while True:
             await asyncio.sleep(min(RETRY_S, self._ports.keep_ended_s))
             now_ms = self._ports.clock.now_ms()
+            ready: list[Job] = []
             for job_id, ended_ms in list(self._ended_jobs.items()):
                 old = now_ms - ended_ms > self._ports.keep_ended_s * 1000
                 job = self._ports.books.job(job_id)
                 if job is None:
-                    del self._ended_jobs[job_id]
+                    self._forget(job_id, ())
                 elif old and job_id in self._jobs_in_ledger and self._logs_settled(job, now_ms):
-                    await self._remove(job)
+                    ready.append(job)
+            for start in range(0, len(ready), REMOVED_AT_ONCE):
+                some = ready[start : start + REMOVED_AT_ONCE]
+                await asyncio.gather(*(self._remove(job) for job in some))
+
+    def _forget(self, job_id: str, attempts: Sequence[Attempt]) -> None:
+        self._ended_jobs.pop(job_id, None)
+        self._jobs_in_ledger.discard(job_id)
+        self._logs_done.difference_update(a.uid for a in attempts)
 
     def _logs_settled(self, job: Job, now_ms: int) -> bool:
         """All logs are here, or their site has been away for a day."""
@@ -215,8 +298,7 @@ class Closer:
         except StoreError:
             return  # tried again on the next sweep
         self._ports.books.forget(job.id)
-        self._ended_jobs.pop(job.id, None)
-        self._logs_done.difference_update(a.uid for a in job.attempts)
+        self._forget(job.id, job.attempts)
 
 
 def wanted_streams(attempt: Attempt) -> list[tuple[str, int]]:
@@ -224,6 +306,15 @@ def wanted_streams(attempt: Attempt) -> list[tuple[str, int]]:
     if attempt.phase is not AttemptPhase.ENDED:
         return []
     return list(attempt.log_bytes[:LOG_STREAMS_MAX])
+
+
+def _entries(batch: LedgerBatch) -> list[LedgerBatch]:
+    """A batch as batches of one entry each."""
+    return [
+        LedgerBatch(**{kind.name: (entry,)})
+        for kind in fields(LedgerBatch)
+        for entry in getattr(batch, kind.name)
+    ]
 
 
 def _merged(rows: Sequence[LedgerBatch]) -> LedgerBatch:

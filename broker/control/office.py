@@ -166,6 +166,7 @@ class Office:
                 ports.logs,
                 ports.clock,
                 ports.keep_ended_s,
+                self.alarm,
             )
         )
         bell = asyncio.Event()
