@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.cli.formatting import (
@@ -205,7 +205,47 @@ def status_facts(status: Document, now: Now) -> list[tuple[str, str]]:
         ("running", count(status.get("running"))),
         ("longest wait", waits),
         ("last cycle", _cycle(cycle, now)),
+        ("silent sites", _listed(status, "silent_sites", _silent_site)),
+        ("certificates", _listed(status, "expiring", _expiring)),
+        *last_day_facts(mapping(status.get("last_24h")), now),
     ]
+
+
+def last_day_facts(day: Document, now: Now) -> list[tuple[str, str]]:
+    """What changed in the last 24 hours; nothing where the broker does not tell."""
+    if not day:
+        return []
+    jobs = mapping(day.get("jobs"))
+    ended = ", ".join(f"{count(n)} {text(kind).replace('_', ' ')}" for kind, n in jobs.items())
+    joined = [text(cluster.get("name")) for cluster in mappings(day.get("new_clusters"))]
+    facts = [
+        ("last 24 h", ended or ("no job ended" if "note" not in day else text(day.get("note")))),
+        ("cost", usd(day.get("cost_usd"))),
+        ("new clusters", ", ".join(joined) or NONE),
+    ]
+    alarms = mappings(day.get("alarms"))
+    if alarms:
+        last = alarms[0]
+        said = f"{text(last.get('text'))} ({age(last.get('at'), now)} ago)"
+        facts.append(("alarms", f"{len(alarms)}, the last: {said}"))
+    return [(name, shown) for name, shown in facts if shown != NONE]
+
+
+def _listed(status: Document, key: str, show: Callable[[Document], str]) -> str:
+    return ", ".join(show(each) for each in mappings(status.get(key))) or NONE
+
+
+def _silent_site(site: Document) -> str:
+    since = seconds(site.get("for_s"))
+    return text(site.get("cluster")) + (f" for {since}" if since != NONE else " (never heard)")
+
+
+def _expiring(certificate: Document) -> str:
+    left_s = number(certificate.get("in_s"))
+    name = text(certificate.get("cluster"))
+    if left_s is not None and left_s <= 0:
+        return f"{name} has expired"
+    return f"{name} expires in {seconds(left_s)}"
 
 
 def _leader(status: Document) -> str:
@@ -221,7 +261,7 @@ def _cycle(cycle: Document, now: Now) -> str:
         return NONE
     ended = next((cycle[key] for key in ("decided_at", "ended_at", "at") if cycle.get(key)), None)
     parts = [text(cycle.get("status"))]
-    old = age(ended, now)
+    old = age(ended, now) if ended else short(cycle.get("age_s"))
     parts += [f"{old} ago"] if old != NONE else []
     gap = number(cycle.get("gap"))
     parts += [f"gap {gap:.2%}"] if gap is not None else []
