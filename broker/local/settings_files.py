@@ -38,6 +38,7 @@ def broker_settings(home: Home, ports: Ports, regions: Sequence[str]) -> dict[st
         "api_listen": f"{LOOPBACK}:{ports.api}",
         "session_listen": f"{LOOPBACK}:{ports.session}",
         "leader_ttl_s": LEADER_TTL_S,
+        "log_format": "text",
         "typed_rtt": [
             {"a": a, "b": b, "rtt_ms": rtt_ms, "source": RTT_SOURCE, "as_of": RTT_AS_OF}
             for (a, b), rtt_ms in RTT_MS.items()
@@ -72,6 +73,7 @@ def agent_settings(site: Site, sites: Sequence[Site], ports: Ports) -> dict[str,
             if other.name != site.name
         ],
         "latency_every": "15s",
+        "log_format": "text",
     }
 
 
