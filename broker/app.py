@@ -113,7 +113,6 @@ def build(
         backends.clock,
         lambda text: alarms[0](text),
     )
-    typed = settings.typed_rtt_ms()
     ports = OfficePorts(
         store=backends.store,
         projection=projection,
@@ -130,7 +129,7 @@ def build(
         ttl_s=settings.leader_ttl_s,
         heartbeat_ms=settings.heartbeat_ms,
         keep_ended_s=settings.keep_ended_s,
-        typed_rtt_ms=typed,
+        typed_rtt_ms=settings.typed_rtt_ms(),
         observer=observer,
     )
     held: list[Gateway] = []
@@ -138,23 +137,6 @@ def build(
     alarms.append(office.alarm)
     held.append(gateway(office))
     office.on_cycle = Recorder(backends.clock).record
-    explainer = Explainer(office, projection, sites, backends.ledger, backends.clock, typed)
-    trial = PolicyTrial(
-        TrialPorts(projection, backends.ledger, explainer.world, office.decide)
-    )
-    standing = Standing(office, sites, projection, backends.ledger, backends.clock)
-    observer.metrics.watch(OpenFigures(standing), NamedFigures(standing))
-    control = ControlService(
-        office,
-        sites,
-        projection,
-        backends.logs,
-        lambda: held[0],
-        backends.clock,
-        explainer,
-        trial,
-        standing,
-    )
     services = Services(
         store=backends.store,
         projection=projection,
@@ -168,13 +150,26 @@ def build(
         keyring=backends.keyring,
         clock=backends.clock,
         ids=backends.ids,
-        control=control,
+        control=_control(ports, office, lambda: held[0]),
         settings=ApiSettings(
             public_url=settings.public_api_url, typed_round_trips=_typed(settings)
         ),
         observer=observer,
     )
     return ControlPlane(office, services, (projection.run, sites.run, office.run))
+
+
+def _control(
+    ports: OfficePorts, office: Office, gateway: Callable[[], Gateway]
+) -> ControlService:
+    projection, sites, ledger, clock = ports.projection, ports.sites, ports.ledger, ports.clock
+    explainer = Explainer(office, projection, sites, ledger, clock, ports.typed_rtt_ms)
+    trial = PolicyTrial(TrialPorts(projection, ledger, explainer.world, office.decide))
+    standing = Standing(office, sites, projection, ledger, clock)
+    ports.observer.metrics.watch(OpenFigures(standing), NamedFigures(standing))
+    return ControlService(
+        office, sites, projection, ports.logs, gateway, clock, explainer, trial, standing
+    )
 
 
 def _enrolment(settings: BrokerSettings, backends: Backends) -> Enrolment:
