@@ -29,7 +29,7 @@ DEBOUNCE_S = 0.02
 TIMER_S = 5.0
 CYCLE_JOBS_MAX = 25_000
 JOBS_A_STEP = 100
-FAILED_GAP_S = 2.0
+FAILED_GAP_MAX_S = 30.0
 RETRY_GAP_S = 0.25
 """Least time between two cycles that placed nothing."""
 
@@ -83,6 +83,7 @@ class Cycles:
         self._dirty = sources.bell
         self._count = 0
         self._wait_s = TIMER_S
+        self._failed = 0
 
     async def run(self) -> None:
         """Cycle for ever."""
@@ -98,8 +99,11 @@ class Cycles:
                 idle = await self._cycle() == 0
             except Exception as error:  # noqa: BLE001  a decision that fails ends no leadership
                 self._sources.alarm(f"no decision: {type(error).__name__}: {error}"[:500])
-                await asyncio.sleep(FAILED_GAP_S)
+                self._failed += 1
+                await asyncio.sleep(min(2.0**self._failed, FAILED_GAP_MAX_S))
+                self._dirty.set()
             else:
+                self._failed = 0
                 if idle:
                     await asyncio.sleep(RETRY_GAP_S)
 

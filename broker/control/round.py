@@ -79,8 +79,8 @@ class Round:
         known = self.acks.get(cluster, self.books.event_seqs.get(cluster, 0))
         if last_seq > known:
             self.acks[cluster] = last_seq
-        for job_id in sorted(touched):
-            self.contain(f"slices of {job_id}", self._top_up, job_id)
+        for uid in sorted(touched):
+            self.contain(f"slice {uid}", self._top_up, uid)
 
     def _site_event(self, cluster: str, event: ev.SiteEvent, touched: set[str]) -> None:
         job_id = event.uid.rsplit("-", 1)[0]
@@ -93,17 +93,16 @@ class Round:
         else:
             self.fold(job, event)
             if not isinstance(event, ev.SliceSet):  # its answer alone is no reason to ask again
-                touched.add(job_id)
+                touched.add(event.uid)
 
-    def _top_up(self, job_id: str) -> None:
-        job = self.draft.job(job_id)
-        if job is None or not job.is_array or job.held:
+    def _top_up(self, uid: str) -> None:
+        job = self.draft.job(uid.rsplit("-", 1)[0])
+        attempt = job.attempt(uid) if job and job.is_array and not job.held else None
+        if job is None or attempt is None:
             return
-        for attempt in job.live_attempts:
-            tasks = top_up(job, attempt, self.now_ms)
-            if tasks is not None:
-                seq = self.next_seq(attempt.cluster)
-                job = self.fold(job, ev.SliceDecided(attempt.uid, tasks, seq))
+        tasks = top_up(job, attempt, self.now_ms)
+        if tasks is not None:
+            self.fold(job, ev.SliceDecided(uid, tasks, self.next_seq(attempt.cluster)))
 
     def intent(self, job: Job, intent: Intent) -> None:
         """What a user asked, as far as it is not done yet."""
