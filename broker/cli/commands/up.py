@@ -48,6 +48,7 @@ def up(
     directory = home_directory(home)
     running = _running(directory)
     if running is None and detach:
+        surroundings(note)  # warnings belong on this terminal, not only in its log
         start_detached(directory, regions)
         running = _running(directory)
     if running is not None:
@@ -102,7 +103,8 @@ def _point_at(directory: Path, running: dict[str, Any], *, as_json: bool) -> int
     if as_json:
         show_json(running)
         return Exit.OK
-    say(f"up at {running['url']}, kept by process {running['supervisor_pid']}")
+    state = "up" if running["ready"] else "starting"
+    say(f"{state} at {running['url']}, kept by process {running['supervisor_pid']}")
     say(f"  lives in {directory}")
     for line in _advice(directory):
         say(line)
