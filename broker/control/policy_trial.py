@@ -173,15 +173,16 @@ class _Trial:
         """Jobs that run, and those that ended in the last day, each kind alone."""
         notes: list[str] = []
         found: list[tuple[Subject, bytes]] = []
-        for job in await self._live(lambda job: bool(job.live_attempts)):
+        for job in await self._live(_started):
             raw = self._spec_bytes(job)
             ruled = self._rule(raw)
             if ruled is not None:
-                copies = ruled[0].copies
-                found.append((_subject(job, "running", copies, ruled[1]), raw))
+                state = "ended" if job.phase is JobPhase.ENDED else "running"
+                found.append((_subject(job, state, ruled[0].copies, ruled[1]), raw))
+        seen = {subject.id for subject, _ in found}  # for some minutes in both
         async for entry in self._ended(notes):
             ruled = self._rule(entry.spec_json)
-            if ruled is not None:
+            if ruled is not None and entry.job not in seen:
                 found.append((_ended_subject(entry, *ruled), entry.spec_json))
         kinds: dict[bytes, list[Subject]] = {}
         for subject, raw in found:
@@ -234,6 +235,10 @@ def _wants_places(job: Job) -> bool:
     return copies_wanted(job, None) > 0
 
 
+def _started(job: Job) -> bool:
+    return bool(job.live_attempts) or (job.phase is JobPhase.ENDED and bool(job.attempts))
+
+
 def _deciding(ruling: Ruling) -> tuple[object, ...]:
     return (
         ruling.spec,
@@ -244,7 +249,7 @@ def _deciding(ruling: Ruling) -> tuple[object, ...]:
 
 
 def _subject(job: Job, state: str, copies: int, rulings: _Rulings) -> Subject:
-    clusters: Iterable[str] = (attempt.cluster for attempt in job.live_attempts)
+    clusters: Iterable[str] = (a.cluster for a in job.live_attempts or job.attempts)
     return Subject(
         id=job.id,
         name=job.name,
