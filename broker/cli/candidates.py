@@ -107,7 +107,7 @@ def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     change = text(at(explanation, "smallest_change", "text"))
     if change != NONE:
         cluster = text(at(explanation, "smallest_change", "cluster"))
-        place = f" (in {cluster})" if cluster != NONE else ""
+        place = "" if cluster == NONE or cluster in change else f" (in {cluster})"
         checked = at(explanation, "smallest_change", "verified") is True
         proof = ", tried by solving again" if checked else ", estimated"
         lines.append(f"Smallest change that would start it: {change}{place}{proof}.")

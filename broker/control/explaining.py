@@ -170,7 +170,7 @@ def _answer(
         "chosen": picked,
         "candidates": rows,
         "waiting": waiting_rows(waits),
-        "smallest_change": change_json(waits),
+        "smallest_change": None if picked else change_json(waits),
         "decision": decision_json("", plan, world.now_ms, cpu_s),
         "summary": f"would start on {picked['cluster']}" if picked else _why(plan, job.id),
     }
