@@ -196,3 +196,23 @@ async def test_health(world: World) -> None:
     assert "tradewind_leader 1" in text
     world.services.projection.ready.clear()
     assert (await world.call("GET", "/readyz", token=""))[0] == 503
+
+
+async def test_figures_with_names_are_for_operators(world: World) -> None:
+    world.services.observer.metrics.placements.labels("us-east").inc()
+    user = await world.token("default")
+    for token, named in ((world.operator, True), (user, False), ("", False)):
+        status, body, _ = await world.call("GET", "/metrics", token=token)
+        assert status == 200
+        assert ('tradewind_placements_total{cluster="us-east"} 1.0' in body.decode()) is named
+    assert (await world.call("GET", "/metrics", token="tw_no_such"))[0] == 401
+
+
+async def test_answers_are_timed_by_route_never_by_what_was_sent(world: World) -> None:
+    await world.call("GET", "/v1/jobs/j0000000000000000")
+    await world.call("GET", "/v1/secret-path", token="")
+    text = world.services.observer.metrics.text(named=False).decode()
+    route = 'method="GET",route="/v1/jobs/{id}"'
+    assert f"tradewind_http_request_seconds_count{{{route}}} 1.0" in text
+    assert 'route="unmatched"' in text and "secret-path" not in text
+    assert 'tradewind_http_responses_total{code="404"} 2.0' in text
