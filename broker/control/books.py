@@ -70,6 +70,7 @@ class Books:
     ) -> None:
         self._mac_key_of = mac_key_of
         self._policies = policies
+        self._ruled = -1
         self._jobs: dict[JobId, Job] = {}
         self._admitted: dict[JobId, Admitted] = {}
         self._distrusted: dict[JobId, str] = {}
@@ -219,6 +220,14 @@ class Books:
         found = replace(found, ruling=ruling, terms=terms, stamp=book.stamp)
         self._admitted[JobId(job)] = found
         return found
+
+    def unruled(self) -> list[JobId]:
+        """Once after each change of the policies: the jobs to be ruled anew, for a caller that
+        asks for each of them (`admitted`) with pauses. Who does not, pays when it is asked for."""
+        if self._policies is None or self._ruled == self._policies.stamp:
+            return []
+        self._ruled = self._policies.stamp
+        return [job for job, known in self._admitted.items() if known.stamp != self._ruled]
 
     def job_of(self, uid: str) -> Job | None:
         """The job an attempt uid belongs to."""

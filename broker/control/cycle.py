@@ -110,6 +110,7 @@ class Cycles:
     async def _cycle(self) -> int | None:
         """One cycle; returns how many attempts it placed, None where nothing waits."""
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
+        await self._rule_anew()
         waiting, due_ms = survey(self._leader.books, started_ms)
         left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
@@ -139,6 +140,13 @@ class Cycles:
             )
         )
         return len(applier.placed)
+
+    async def _rule_anew(self) -> None:
+        """After a change of the policies: all jobs, in steps that let the event loop turn."""
+        for number, job in enumerate(self._leader.books.unruled()):
+            self._leader.books.admitted(job)
+            if number % JOBS_A_STEP == JOBS_A_STEP - 1:
+                await asyncio.sleep(0)
 
     async def _problem(self, world: World, waiting: list[Waiting]) -> Problem:
         """The problem, built in steps that let the event loop turn. A job that cannot be put
