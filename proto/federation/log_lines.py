@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import cache
 from typing import Literal, TextIO
 
 LogFormat = Literal["json", "text"]
@@ -22,11 +23,13 @@ _CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("log_fields", default={}
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _HIDDEN = "***"
 _SECRET_NAME = re.compile(r"token|secret|passw|authoriz|private|credential|cookie", re.I)
+_SUSPECT = re.compile(r"tw[a-z\-]{0,8}_|://|-----BEGIN|[Bb]earer |[Bb]asic |[Tt]icket ")
+"""Whatever `_SECRETS` could find has one of these in it."""
 _KEY = r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*KEY-----|\Z)"
 _SECRETS = (
     (re.compile(r"\b(tw_[A-Za-z0-9]+)_[A-Za-z0-9_\-]{16,}"), rf"\1_{_HIDDEN}"),
     (re.compile(r"\b(tw[a-z\-]{0,8}_)[A-Za-z0-9_\-]{24,}"), rf"\1{_HIDDEN}"),
-    (re.compile(r"\b(Bearer|Basic|Ticket)\s+[A-Za-z0-9+/_.=\-]{20,}", re.I), rf"\1 {_HIDDEN}"),
+    (re.compile(r"\b([Bb]earer|[Bb]asic|[Tt]icket) +[A-Za-z0-9+/_.=\-]{20,}"), rf"\1 {_HIDDEN}"),
     (re.compile(r"://([^/\s:@]+):[^/\s@]+@"), rf"://\1:{_HIDDEN}@"),
     (re.compile(_KEY, re.S), _HIDDEN),
 )
@@ -55,48 +58,60 @@ def without_secrets(text: str) -> str:
 
 
 class _Lines(logging.Formatter):
-    """What both formats share."""
+    """What both formats share. Looking for secrets costs more than all the rest, so a line is
+    looked at once as a whole, and written again with care where anything looks like one."""
 
-    def gathered(self, record: logging.LogRecord) -> dict[str, object]:
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        line = self.written(record, _as_it_is)
+        return self.written(record, without_secrets) if _SUSPECT.search(line) else line
+
+    def written(self, record: logging.LogRecord, clean: Callable[[str], str]) -> str:
+        """The line, every text of it gone through `clean`."""
+        raise TypeError("a format writes lines")
+
+    def gathered(
+        self, record: logging.LogRecord, clean: Callable[[str], str]
+    ) -> dict[str, object]:
         """The fields of a line, those of the line itself last."""
         own = {key: value for key, value in vars(record).items() if key not in _OWN}
         return {
-            key: _HIDDEN if _SECRET_NAME.search(key) else _shown(value)
+            key: _HIDDEN if _names_a_secret(key) else _shown(value, clean)
             for key, value in {**_CONTEXT.get(), **own}.items()
         }
 
     def trouble(self, record: logging.LogRecord) -> str:
         """The traceback, if there is one."""
-        text = self.formatException(record.exc_info) if record.exc_info else ""
-        return without_secrets(text)
+        return self.formatException(record.exc_info) if record.exc_info else ""
 
 
 class JsonLines(_Lines):
     """One JSON object a line: ts, level, logger, message, the fields, error."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
+    def written(self, record: logging.LogRecord, clean: Callable[[str], str]) -> str:
+        """See above."""
         line: dict[str, object] = {
             "ts": _utc(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": without_secrets(record.getMessage()),
-            **self.gathered(record),
+            "message": clean(record.getMessage()),
+            **self.gathered(record, clean),
         }
         if trouble := self.trouble(record):
-            line["error"] = trouble
-        return json.dumps(line, ensure_ascii=False, default=str)
+            line["error"] = clean(trouble)
+        return json.dumps(line, ensure_ascii=False)
 
 
 class TextLines(_Lines):
     """For people: time, level, logger, message, then fields as name=value."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
-        said = without_secrets(record.getMessage())
+    def written(self, record: logging.LogRecord, clean: Callable[[str], str]) -> str:
+        """See above."""
+        said = clean(record.getMessage())
         line = f"{_utc(record.created)} {record.levelname} {record.name}: {said}"
-        given = " ".join(f"{key}={value}" for key, value in self.gathered(record).items())
-        trouble = self.trouble(record)
+        fields_ = self.gathered(record, clean).items()
+        given = " ".join(f"{key}={value}" for key, value in fields_)
+        trouble = clean(self.trouble(record))
         return line + (f" [{given}]" if given else "") + (f"\n{trouble}" if trouble else "")
 
 
@@ -110,10 +125,21 @@ def configure(format_: LogFormat | None, stream: TextIO, *, verbose: bool) -> No
     )
 
 
-def _shown(value: object) -> object:
+def _as_it_is(text: str) -> str:
+    return text
+
+
+@cache
+def _names_a_secret(key: str) -> bool:
+    return _SECRET_NAME.search(key) is not None
+
+
+def _shown(value: object, clean: Callable[[str], str]) -> object:
     if isinstance(value, str):
-        return without_secrets(value)
-    return value if isinstance(value, int | float | bool) or value is None else str(value)
+        return clean(value)
+    if isinstance(value, int | float | bool) or value is None:
+        return value
+    return clean(str(value))
 
 
 def _utc(created_s: float) -> str:
