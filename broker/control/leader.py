@@ -44,6 +44,8 @@ from federation.tickets import TicketSigner
 
 TICK_S = 1.0
 REDRIVE_S = 10.0
+AUDITED_AGAIN_MS = 600_000
+"""A new leader writes down the phase of what changed this lately."""
 JOBS_PER_ROUND = 2_000
 YIELD_EVERY = 100
 """Jobs looked at between two turns of the event loop, where there may be many of them."""
@@ -310,6 +312,8 @@ class Leader:
         self._effects.wake_planner()
 
     def _adopt_job(self, round_: Round, job: Job) -> None:
+        if round_.now_ms - job.changed_ms < AUDITED_AGAIN_MS:
+            self._effects.audit(self._found(job))
         for attempt in job.attempts:
             if attempt.phase is AttemptPhase.ENDED:
                 self._effects.close_attempt(job, attempt)
@@ -320,6 +324,14 @@ class Leader:
             self._effects.close_job(job)
         else:
             self._look_at(round_, job.id)
+
+    def _found(self, job: Job) -> list[cmd.Audit]:
+        """Its phases as found: the rows of what was decided last may have died with a leader
+        before the ledger had them."""
+        why = f"found by the leader of epoch {self._leadership.epoch}"
+        phases = [(str(job.id), job.phase.value)]
+        phases += [(str(a.uid), a.phase.value) for a in job.attempts]
+        return [cmd.Audit(name, "leader", "Adopted", is_, is_, why) for name, is_ in phases]
 
     async def _ticks(self) -> None:
         while True:
