@@ -9,8 +9,9 @@ from broker.api.services import Services
 from broker.control.tokens import TokenBook, split_token
 from broker.control.viewing import Viewer
 from broker.model.fleet import ClusterState
-from broker.model.jobs import Attempt
+from broker.model.jobs import Attempt, JobPhase
 from broker.state import keys
+from federation.ids import is_prepare_uid
 from federation.refusals import Refusal
 from federation.tickets import Ticket, parse_ticket_header, read_ticket
 from federation.wire import records as pb
@@ -29,10 +30,11 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class TicketHolder:
-    """An agent acting for one attempt."""
+    """An agent acting for one attempt; `attempt` None: preparing for a job that waits, which
+    lets it read what the job starts with and nothing else."""
 
     ticket: Ticket
-    attempt: Attempt
+    attempt: Attempt | None
 
 
 def unauthorised(why: str) -> Problem:
@@ -87,7 +89,8 @@ class Auth:
         """The attempt behind a ticket, as long as the broker's own books know it.
 
         The ticket's age does not matter here: results of a job that ran for days come back
-        under the ticket it began with. Raises Problem 401.
+        under the ticket it began with. One that only prepares is good for its time. Raises
+        Problem 401.
         """
         raw = parse_ticket_header(header)
         if raw is None:
@@ -96,9 +99,17 @@ class Auth:
         if isinstance(ticket, Refusal):
             raise unauthorised(ticket.text)
         job = self._services.projection.job(ticket.job)
-        attempt = job.attempt(ticket.uid) if job is not None else None
-        if attempt is None or attempt.cluster != ticket.cluster:
-            raise unauthorised(f"attempt {ticket.uid} is over, or never was at {ticket.cluster}")
+        attempt: Attempt | None = None
+        if is_prepare_uid(ticket.uid):
+            if job is None or job.phase is JobPhase.ENDED:
+                raise unauthorised(f"{ticket.job} is over: nothing is to be prepared for it")
+            if self._services.clock.now_ms() > ticket.not_after_ms:
+                raise unauthorised(f"the time to prepare for {ticket.job} is over")
+        else:
+            attempt = job.attempt(ticket.uid) if job is not None else None
+            if attempt is None or attempt.cluster != ticket.cluster:
+                at = ticket.cluster
+                raise unauthorised(f"attempt {ticket.uid} is over, or never was at {at}")
         if self._removed(ticket.cluster):
             raise unauthorised(f"cluster {ticket.cluster} was removed from this federation")
         return TicketHolder(ticket, attempt)

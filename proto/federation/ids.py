@@ -146,6 +146,19 @@ def attempt_uid(job: JobId, n: int) -> AttemptUid:
     return AttemptUid(f"{parse_job_id(job)}-{n}")
 
 
+def prepare_uid(job: JobId) -> AttemptUid:
+    """What stands for "before any attempt" of a job: number 0, under which nothing may run.
+
+    Raises InvalidJobId.
+    """
+    return AttemptUid(f"{parse_job_id(job)}-0")
+
+
+def is_prepare_uid(uid: str) -> bool:
+    """Whether a uid allows preparing only."""
+    return uid.rpartition("-")[2] == "0"
+
+
 def parse_attempt_uid(value: object) -> tuple[JobId, int]:
     """The job and the number (from 1) in an attempt uid; raises InvalidAttemptUid."""
     match = _ATTEMPT.fullmatch(value) if isinstance(value, str) else None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from broker.api.auth import unauthorised
 from broker.api.handlers.jobs import may_act_for
 from broker.api.problems import Problem, not_found
 from broker.api.routes import Call, answer
@@ -32,6 +33,8 @@ async def put(call: Call) -> web.Response:
     """PUT /v1/blobs/{sha256}."""
     sha256 = call.params["sha256"]
     if call.ticket is not None:
+        if call.ticket.attempt is None:
+            raise unauthorised("a ticket to prepare brings nothing back")
         tenant = call.ticket.ticket.tenant
     else:
         tenant = may_act_for(call.viewer, call.query.tenant)

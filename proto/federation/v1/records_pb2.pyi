@@ -445,6 +445,9 @@ class AttemptRecord(google.protobuf.message.Message):
     HANDSHAKE_MS_FIELD_NUMBER: builtins.int
     STARTED_TASKS_FIELD_NUMBER: builtins.int
     PLACED_SEQ_FIELD_NUMBER: builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: builtins.int
+    CACHED_BYTES_FIELD_NUMBER: builtins.int
+    EXPECTED_START_P90_MS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -490,6 +493,11 @@ class AttemptRecord(google.protobuf.message.Message):
     cold_session: builtins.bool
     handshake_ms: builtins.int
     placed_seq: builtins.int
+    fetched_bytes: builtins.int
+    """brought over the network to prepare it"""
+    cached_bytes: builtins.int
+    """found at the site"""
+    expected_start_p90_ms: builtins.int
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @property
@@ -551,9 +559,12 @@ class AttemptRecord(google.protobuf.message.Message):
         handshake_ms: builtins.int = ...,
         started_tasks: collections.abc.Iterable[Global___Run] | None = ...,
         placed_seq: builtins.int = ...,
+        fetched_bytes: builtins.int = ...,
+        cached_bytes: builtins.int = ...,
+        expected_start_p90_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 
@@ -1194,11 +1205,22 @@ Global___RoundTrip: typing_extensions.TypeAlias = RoundTrip
 
 @typing.final
 class CacheReport(google.protobuf.message.Message):
+    """What lies in a site's cache: the largest items by name, and how much there is in all."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: builtins.int
     ITEMS_FIELD_NUMBER: builtins.int
+    TOTAL_ITEMS_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    LIMIT_BYTES_FIELD_NUMBER: builtins.int
+    FETCH_BYTES_PER_S_FIELD_NUMBER: builtins.int
     generation: builtins.int
+    total_items: builtins.int
+    total_bytes: builtins.int
+    limit_bytes: builtins.int
+    fetch_bytes_per_s: builtins.int
+    """as measured while fetching; 0 = nothing measured"""
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CachedItem]: ...
     def __init__(
@@ -1206,8 +1228,12 @@ class CacheReport(google.protobuf.message.Message):
         *,
         generation: builtins.int = ...,
         items: collections.abc.Iterable[Global___CachedItem] | None = ...,
+        total_items: builtins.int = ...,
+        total_bytes: builtins.int = ...,
+        limit_bytes: builtins.int = ...,
+        fetch_bytes_per_s: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "items", b"items"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fetch_bytes_per_s", b"fetch_bytes_per_s", "generation", b"generation", "items", b"items", "limit_bytes", b"limit_bytes", "total_bytes", b"total_bytes", "total_items", b"total_items"]) -> None: ...
 
 Global___CacheReport: typing_extensions.TypeAlias = CacheReport
 
@@ -1217,15 +1243,19 @@ class CachedItem(google.protobuf.message.Message):
 
     SHA256_FIELD_NUMBER: builtins.int
     BYTES_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
     sha256: builtins.str
     bytes: builtins.int
+    kind: builtins.str
+    """blob | archive (unpacked) | image; empty = blob"""
     def __init__(
         self,
         *,
         sha256: builtins.str = ...,
         bytes: builtins.int = ...,
+        kind: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "kind", b"kind", "sha256", b"sha256"]) -> None: ...
 
 Global___CachedItem: typing_extensions.TypeAlias = CachedItem
 

@@ -310,6 +310,7 @@ class Command(google.protobuf.message.Message):
     STOP_FIELD_NUMBER: builtins.int
     SET_SLICE_FIELD_NUMBER: builtins.int
     FORGET_FIELD_NUMBER: builtins.int
+    PREPARE_FIELD_NUMBER: builtins.int
     dispatch_seq: builtins.int
     uid: builtins.str
     @property
@@ -320,6 +321,8 @@ class Command(google.protobuf.message.Message):
     def set_slice(self) -> Global___SetSlice: ...
     @property
     def forget(self) -> Global___Forget: ...
+    @property
+    def prepare(self) -> Global___Prepare: ...
     def __init__(
         self,
         *,
@@ -329,10 +332,11 @@ class Command(google.protobuf.message.Message):
         stop: Global___Stop | None = ...,
         set_slice: Global___SetSlice | None = ...,
         forget: Global___Forget | None = ...,
+        prepare: Global___Prepare | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "forget", b"forget", "set_slice", b"set_slice", "stop", b"stop", "what", b"what"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "dispatch_seq", b"dispatch_seq", "forget", b"forget", "set_slice", b"set_slice", "stop", b"stop", "uid", b"uid", "what", b"what"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["what", b"what"]) -> typing.Literal["dispatch", "stop", "set_slice", "forget"] | None: ...
+    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "forget", b"forget", "prepare", b"prepare", "set_slice", b"set_slice", "stop", b"stop", "what", b"what"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "dispatch_seq", b"dispatch_seq", "forget", b"forget", "prepare", b"prepare", "set_slice", b"set_slice", "stop", b"stop", "uid", b"uid", "what", b"what"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["what", b"what"]) -> typing.Literal["dispatch", "stop", "set_slice", "forget", "prepare"] | None: ...
 
 Global___Command: typing_extensions.TypeAlias = Command
 
@@ -458,6 +462,29 @@ class SetSlice(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["tasks", b"tasks", "width", b"width"]) -> None: ...
 
 Global___SetSlice: typing_extensions.TypeAlias = SetSlice
+
+@typing.final
+class Prepare(google.protobuf.message.Message):
+    """Warm the cache for a job that waits and is expected to start here. Reserves nothing, starts nothing,
+    is answered by the next cache report, may be ignored. `uid` is the job's with attempt number 0, which
+    no attempt has; what to fetch, and how large it is, stands in the spec the ticket has the digest of.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TICKET_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    ticket: builtins.bytes
+    spec: builtins.bytes
+    def __init__(
+        self,
+        *,
+        ticket: builtins.bytes = ...,
+        spec: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["spec", b"spec", "ticket", b"ticket"]) -> None: ...
+
+Global___Prepare: typing_extensions.TypeAlias = Prepare
 
 @typing.final
 class Forget(google.protobuf.message.Message):
