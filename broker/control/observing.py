@@ -19,13 +19,15 @@ from broker.feedback.spans import (
     trace_of,
 )
 from broker.lifecycle.commands import Audit
-from broker.model.jobs import Attempt, AttemptPhase, Job
+from broker.model.jobs import Attempt, AttemptPhase, Job, OutcomeKind
 from federation.traces import Attribute, NoSpans, SpanSink
 
 if TYPE_CHECKING:
     from broker.control.cycle import CycleRecord
 
 _log = logging.getLogger("tradewind.jobs")
+SUCCESSES_LOGGED_PER_S = 100
+"""A line costs as much as the rest of telling an end; beyond so many they share one."""
 _RUNNING, _ENDED = AttemptPhase.RUNNING.value, AttemptPhase.ENDED.value
 
 
@@ -37,6 +39,7 @@ class Observer:
     ) -> None:
         self.metrics = metrics or BrokerMetrics()
         self.spans = spans or NoSpans()
+        self._second = self._said = self._unsaid = 0
 
     def dispatched(self, uid: str, job: str, traceparent: str) -> str:
         """The trace context that goes to the site with an attempt."""
@@ -105,9 +108,26 @@ class Observer:
     def _moved(self, attempt: Attempt, audit: Audit) -> None:
         if audit.after == _ENDED:
             self.metrics.ended(attempt)
-            _log.info("attempt ended", extra=_story(attempt))
+            if self._worth_a_line(attempt):
+                _log.info("attempt ended", extra=_story(attempt))
         elif attempt.started_ms:
             self.metrics.started(attempt)
+
+    def _worth_a_line(self, attempt: Attempt) -> bool:
+        """Every end that is not a success, and so many successes a second."""
+        second = attempt.ended_ms // 1000
+        if second > self._second:
+            if self._unsaid:
+                _log.info("%d more attempts succeeded", self._unsaid)
+            self._second, self._said, self._unsaid = second, 0, 0
+        outcome = attempt.outcome
+        if outcome is None or outcome.kind is not OutcomeKind.SUCCEEDED:
+            return True
+        if self._said >= SUCCESSES_LOGGED_PER_S:
+            self._unsaid += 1
+            return False
+        self._said += 1
+        return True
 
     def attempt_ended(self, job: Job, attempt: Attempt, traceparent: str) -> None:
         """An attempt ended; also one that an earlier leader found so, which may have died before

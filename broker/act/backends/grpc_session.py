@@ -48,6 +48,7 @@ from federation.handshake.values import (
     StreamEnded,
     Superseded,
 )
+from federation.log_lines import put_fields
 from federation.session_tls import peer_of
 from federation.wire import session as pb
 from federation.wire.handshake_frames import (
@@ -153,6 +154,7 @@ class Conversation:
         """From the first frame to the last word."""
         peer = peer_of(shown(self._context))
         self._cluster = peer.cluster
+        put_fields(cluster=peer.cluster)
         self.take(PeerConnected(peer, self._view()))
         writing = asyncio.create_task(self._write())
         others = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
