@@ -170,7 +170,7 @@ async def test_a_change_too_large_for_any_request_is_set_aside(pair: Pair) -> No
     await goes_on(fed)
 
 
-# Ledger, logs, decisions ------------------------------------------------------------------------------
+# Ledger, logs, decisions ---------------------------------------------------------------------
 
 
 class PickyLedger(MemoryLedger):
@@ -307,7 +307,7 @@ async def test_a_job_submitted_while_nothing_waits_is_placed_at_once(pair: Pair)
         await asyncio.sleep(0.05)
         (job,) = await submit(fed)
         began_s = asyncio.get_running_loop().time()
-        await until(lambda job=job: (j := job_of(fed, job)) and j.attempts_made == 1)  # type: ignore[misc]
+        await until(lambda job=job: (j := job_of(fed, job)) and j.attempts_made == 1)
         waits.append(asyncio.get_running_loop().time() - began_s)
     assert sorted(waits)[2] < 0.15
 
