@@ -17,6 +17,7 @@ from broker.control.observing import Observer
 from broker.control.submission import Request
 from broker.control.viewing import Viewer
 from broker.feedback.metrics import BrokerMetrics
+from broker.lifecycle.commands import Audit
 from broker.model.jobs import JobPhase, Outcome, OutcomeKind
 from federation.system import SystemClock
 from federation.traces import KeptSpans, span_id_of, trace_id_of
@@ -229,3 +230,26 @@ def test_a_commit_meter_tells_size_and_time() -> None:
     text = metrics.text(named=False).decode()
     assert 'tradewind_commit_items_sum{lane="api"} 7.0' in text
     assert 'tradewind_commit_seconds_count{lane="api"} 1.0' in text
+
+
+def test_under_load_successes_share_a_line_and_nothing_else_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observer, job = Observer(), a_job()
+
+    def end(kind: OutcomeKind, ended_ms: int) -> None:
+        attempt = an_attempt(job, 1, outcome=Outcome(kind), started_ms=3_000, ended_ms=ended_ms)
+        audit = Audit(attempt.uid, "s", "Ended", "running", "ended")
+        observer.transitions([audit], lambda _: attempt)
+
+    with caplog.at_level("INFO", logger="tradewind.jobs"):
+        for _ in range(130):
+            end(OutcomeKind.SUCCEEDED, 9_500)
+        end(OutcomeKind.LOST, 9_600)
+        end(OutcomeKind.SUCCEEDED, 10_000)
+    told = [(r.getMessage(), getattr(r, "outcome", "")) for r in caplog.records]
+    assert told.count(("attempt ended", "succeeded")) == 101
+    assert told[100:] == [
+        ("attempt ended", "lost"), ("30 more attempts succeeded", ""),
+        ("attempt ended", "succeeded"),
+    ]  # fmt: skip
