@@ -35,9 +35,10 @@ class Facts:
 class Quotas:
     """At most `limit[q]` placed accelerators over all options of quota q. `of_class` has the quota
     of a class's tenant over all clusters, `of_option` that in the cluster of the option; -1 is
-    none."""
+    none. `names` are (tenant, cluster), without cluster where all clusters count."""
 
     limit: tuple[int, ...]
+    names: tuple[tuple[str, str | None], ...]
     of_class: Integers
     of_option: Integers
 
@@ -178,22 +179,26 @@ def _quotas(problem: Problem, classes: Sequence[JobClass], options: Options) -> 
     clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
     tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
     limit: list[int] = []
+    names: list[tuple[str, str | None]] = []
     total = np.full(len(tenants) + 1, -1, dtype=np.int64)
     local = np.full((len(tenants) + 1, len(clusters)), -1, dtype=np.int64)
     for row, tenant in enumerate(problem.tenants):
         if tenant.quota_accelerators is not None:
             total[row] = len(limit)
             limit.append(tenant.quota_accelerators)
+            names.append((tenant.name, None))
         for name, quota in tenant.cluster_quota.items():
             if name in clusters:
                 local[row, clusters[name]] = len(limit)
                 limit.append(quota)
+                names.append((tenant.name, name))
     rows = [tenants.get(item.job.tenant, len(tenants)) for item in classes]
     tenant_of = np.array(rows, dtype=np.int64)
     places = [clusters[pool.cluster] for pool in problem.pools]
     cluster_of = np.array(places, dtype=np.int64)
     return Quotas(
         limit=tuple(limit),
+        names=tuple(names),
         of_class=total[tenant_of],
         of_option=local[tenant_of[options.class_index], cluster_of[options.pool_index]],
     )

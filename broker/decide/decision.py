@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,19 +12,28 @@ from broker.decide.case import Case, build_case
 from broker.decide.finish import Candidate, assignments, demands, fills, make_candidate, packed
 from broker.decide.greedy import Floor, floor_orders, greedy
 from broker.decide.improve import Improved, Improver
+from broker.decide.meter import Meter
 from broker.decide.packing import Packing
 from broker.decide.realise import pack_exactly
 from broker.decide.reasons import LEAST_POOLS, MOST_POOLS, Reasons
+from broker.decide.search import Search
 from broker.decide.shapes import Shape
-from broker.decide.solver import Effort, Solve
+from broker.decide.solver import Solve
 from broker.decide.verify import verify
 from broker.model.plan import Assignment, Plan, PlanStatus, Unplaced
-from broker.model.problem import Problem
+from broker.model.prices import Prices
+from broker.model.problem import Mode, Problem
+from broker.model.warm import Warm
 
-_DETERMINISTIC_PER_CPU_S = 0.25
-"""The solver's deterministic time that takes about one CPU second."""
+_SMALL = 2_000
+"""Options up to which nothing but the whole model is looked at."""
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
+_REPAIR_SHARE = 0.85
+"""Of a model that small, the part of the budget that goes to repairs before the solver takes it as
+a whole."""
+_LEAST_WHOLE_S = 0.05
+"""CPU seconds below which the whole model is not begun."""
 _LOOKS = 3_000
 """Pairs of class and pool that are looked at for the reasons of all that waits."""
 
@@ -42,15 +51,26 @@ class NoVerifiedPlan(RuntimeError):
     """Not even the floor passed the verifier: a fault in this program, never in a problem."""
 
 
-def decide(problem: Problem, budget: Budget | None = None, solve: Solve = cpsat.solve) -> Plan:
+def decide(
+    problem: Problem,
+    budget: Budget | None = None,
+    solve: Solve = cpsat.solve,
+    warm: Warm | None = None,
+) -> Plan:
     """The best plan found within the budget; verified, and never worse than the floors.
 
-    Deterministic without a wall limit. `solve` is the integer solver; whatever it does, the floor
-    stands. Raises `NoVerifiedPlan`, for a fault of ours only.
+    `warm` is what the last decision left (that of the problem when None): with it the plan follows
+    the last one at the last prices, and no relaxation is solved. Deterministic without a wall
+    limit. `solve` is the integer solver; whatever it does, the floor stands. Raises
+    `NoVerifiedPlan`, for a fault of ours only.
     """
+    budget = budget or Budget()
     case = build_case(problem)
-    floor = _best_floor(case, solve)
-    plan = _improved_plan(case, floor, budget or Budget(), solve)
+    sizes = (len(case.classes), len(case.options), len(problem.pools))
+    meter = Meter(budget.cpu_s, budget.wall_s, sizes)
+    floors = _floors(case, solve)
+    floor = max(floors, key=lambda candidate: candidate.rank)
+    plan = _improved_plan(case, floors, floor, solve, meter, warm or problem.warm)
     violations = verify(problem, plan)
     if not violations:
         return plan
@@ -62,18 +82,46 @@ def decide(problem: Problem, budget: Budget | None = None, solve: Solve = cpsat.
     return plan
 
 
-def _improved_plan(case: Case, floor: Candidate, budget: Budget, solve: Solve) -> Plan:
-    if len(case.options) > _MOST_OPTIONS:
-        note = f"{len(case.options)} options are too many for the solver: the floor is used"
-        return _plan(case, floor, PlanStatus.FLOOR, None, (note,))
-    effort = Effort(budget.cpu_s * _DETERMINISTIC_PER_CPU_S, budget.wall_s)
-    found = Improver(case, floor, solve, effort).run()
-    if not found.solved:
-        return _plan(case, found.best, PlanStatus.FLOOR, found.bound_usd, found.notes)
-    if _is_proved(found):
-        bound = found.best.objective_usd
-        return _plan(case, found.best, PlanStatus.OPTIMAL, bound, found.notes)
-    return _plan(case, found.best, PlanStatus.FEASIBLE, found.bound_usd, found.notes)
+def _improved_plan(
+    case: Case,
+    floors: Sequence[Candidate],
+    floor: Candidate,
+    solve: Solve,
+    meter: Meter,
+    warm: Warm | None,
+) -> Plan:
+    best, notes = floor, list[str]()
+    bound: float | None = None
+    prices: Prices | None = None
+    whole = len(case.options) <= _MOST_OPTIONS
+    if len(case.options) > _SMALL:
+        used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floors]))
+        search = Search(case, floor, solve, meter)
+        searched = search.run(warm, used, _REPAIR_SHARE if whole else 1.0)
+        best, bound, prices = searched.best, searched.bound_usd, searched.prices
+        notes += searched.notes
+    solved = best is not floor
+    if whole and meter.left_s > _LEAST_WHOLE_S:
+        found = Improver(case, best, solve, meter.effort(meter.left_s), hinted=solved).run()
+        notes += found.notes
+        solved = solved or found.solved
+        bound = _tighter(case, bound, best, found)
+        best = found.best
+        if found.solved and _is_proved(found):
+            plan = _plan(case, best, PlanStatus.OPTIMAL, best.objective_usd, notes)
+            return replace(plan, prices=prices)
+    status = PlanStatus.FEASIBLE if solved else PlanStatus.FLOOR
+    return replace(_plan(case, best, status, bound, notes), prices=prices)
+
+
+def _tighter(
+    case: Case, bound: float | None, best: Candidate, found: Improved
+) -> float | None:
+    """The lower of two bounds. One that was given for what the tiers of another plan place says
+    nothing about a plan that places something else."""
+    same = case.problem.objective.mode is Mode.SCALAR or found.best.placed == best.placed
+    known = [b for b in (bound if same else None, found.bound_usd) if b is not None]
+    return min(known, default=None)
 
 
 def _is_proved(found: Improved) -> bool:
@@ -84,8 +132,8 @@ def _is_proved(found: Improved) -> bool:
     return found.bound_usd - reached <= rounding <= 0.5 + 5e-7 * abs(reached)
 
 
-def _best_floor(case: Case, solve: Solve) -> Candidate:
-    """The best of the greedy plans and of doing nothing."""
+def _floors(case: Case, solve: Solve) -> list[Candidate]:
+    """Doing nothing, and the greedy plans."""
 
     def exactly(shape: Shape, demand: Sequence[int]) -> Packing | None:
         return pack_exactly(shape, demand, solve)
@@ -97,7 +145,7 @@ def _best_floor(case: Case, solve: Solve) -> Candidate:
         candidate = make_candidate(case, floor.counts, floor.packings(), exactly)
         if candidate is not None:
             found.append(candidate)
-    return max(found, key=lambda candidate: candidate.rank)
+    return found
 
 
 def _plan(

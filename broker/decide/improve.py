@@ -42,8 +42,18 @@ class Improved:
 class Improver:
     """One improvement of one case. The incumbent never gets worse."""
 
-    def __init__(self, case: Case, incumbent: Candidate, solve: Solve, effort: Effort) -> None:
+    def __init__(
+        self,
+        case: Case,
+        incumbent: Candidate,
+        solve: Solve,
+        effort: Effort,
+        *,
+        hinted: bool = False,
+    ) -> None:
+        """`hinted` when the incumbent is better than a greedy plan: a good start for any stage."""
         self.case = case
+        self.hinted = hinted
         self.best = incumbent
         self.solve = solve
         self.effort = effort
@@ -59,7 +69,7 @@ class Improver:
         stages = len(tiers) + (1 if self.model.exact else 2)
         if not self.model.exact:
             self._guide(build_model(self.case, relaxed=True), tiers, self._share(_GUIDE_SHARE))
-        elif len(tiers) > 1 and len(self.case.options) > _GUIDE_FROM:
+        elif len(tiers) > 1 and len(self.case.options) > _GUIDE_FROM and not self.hinted:
             self._guide(self.model, tiers, self._share(_GUIDE_SHARE))
         for level, options in tiers.items():
             self._tier(level, options, self._share(stages))
@@ -129,7 +139,7 @@ class Improver:
         unit, objective, error_usd = self._money_objective(model)
         scalar = self.case.problem.objective.mode is Mode.SCALAR
         # A greedy hint keeps the search near the floor; only held tiers are hard to meet without.
-        hint = {} if scalar else self._hint(model)
+        hint = self._hint(model) if self.hinted or not scalar else {}
         answer = self._ask(model, objective, hint, effort)
         self._consider(model, answer, refill=scalar and answer.status is SolverStatus.FEASIBLE)
         return self._bound_usd(answer, unit, error_usd)

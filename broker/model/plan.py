@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from broker.model.prices import Prices
 from federation.refusals import Refusal
 
 
@@ -56,7 +57,7 @@ class Plan:
     accelerators, `whole_nodes` a pool to the whole nodes given to smaller replicas. `fills` are
     disjoint, by pool then node. `charged_as_packed` are pools that pay for the whole nodes of their
     fills, not known to be the least possible. `notes` are remarks for operators, such as a solver
-    that died.
+    that died. `prices` are advice for the next decision, where some were found.
     """
 
     status: PlanStatus
@@ -70,6 +71,7 @@ class Plan:
     whole_nodes: Mapping[str, int] = field(default_factory=dict)
     charged_as_packed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    prices: Prices | None = None
 
     @property
     def gap(self) -> float | None:

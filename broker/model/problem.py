@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from broker.model.warm import Warm
 from federation.refusals import Refusal
 
 
@@ -159,7 +160,7 @@ class Job:
 class Problem:
     """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row =
     from, column = to; empty = all zero. A tenant of a job that is not in `tenants` has no
-    quota."""
+    quota. `warm` is where to start from."""
 
     regions: tuple[str, ...]
     clusters: tuple[Cluster, ...]
@@ -170,3 +171,4 @@ class Problem:
     rtt_ms: tuple[tuple[float, ...], ...] = ()
     egress_usd_per_gb: tuple[tuple[float, ...], ...] = ()
     now: str = ""
+    warm: Warm | None = None

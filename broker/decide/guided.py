@@ -1,0 +1,90 @@
+"""A greedy pass that is led: by copies somebody suggests (the relaxed optimum, the last plan) and
+by what options are worth at some prices, instead of by what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+
+import numpy as np
+
+from broker.decide.case import Case
+from broker.decide.greedy import Floor
+from broker.decide.options import Floats, Integers
+
+_TRACE = 1e-6
+
+
+class Lead(Enum):
+    """How a pass follows what is suggested."""
+
+    TIER = auto()
+    """Priority by priority: first what is suggested for any class of it, fractions rounded up; then
+    what is left of them where it is worth most."""
+    CLASS = auto()
+    """Class by class: what is suggested for it, rounded down, then what is left of it."""
+
+
+def guided(
+    case: Case, suggested: Floats | None, worth: Floats, lead: Lead, order: Sequence[int]
+) -> Floor:
+    """Place classes in an order. `suggested` has copies per option, None for none; `worth` is per
+    option."""
+    return _Pass(case, suggested, worth).run(lead, order)
+
+
+def pass_orders(case: Case) -> list[list[int]]:
+    """Orders worth trying: by priority, then big gangs first; then large replicas first."""
+    facts = case.facts
+    classes = range(len(case.classes))
+    return [
+        sorted(classes, key=lambda k: (-facts.priority[k], -facts.gang[k], k)),
+        sorted(classes, key=lambda k: (-facts.priority[k], -facts.size[k], -facts.gang[k], k)),
+    ]
+
+
+class _Pass:
+    def __init__(self, case: Case, suggested: Floats | None, worth: Floats) -> None:
+        self._case = case
+        self._worth = worth
+        self._floor = Floor(case)
+        self._left = list(case.facts.count)
+        self._suggested: dict[int, list[tuple[int, float]]] = {}
+        if suggested is not None:
+            used = np.flatnonzero(suggested > _TRACE)
+            used = used[np.lexsort((used, -suggested[used]))]
+            classes = case.options.class_index[used].tolist()
+            for option, k in zip(used.tolist(), classes, strict=True):
+                self._suggested.setdefault(k, []).append((option, float(suggested[option])))
+
+    def run(self, lead: Lead, order: Sequence[int]) -> Floor:
+        if lead is Lead.CLASS:
+            for k in order:
+                self._follow(k, up=0.0)
+                self._rest(k)
+            return self._floor
+        for tier in self._tiers(order):
+            for k in tier:
+                self._follow(k, up=1.0 - 2 * _TRACE)
+            for k in tier:
+                self._rest(k)
+        return self._floor
+
+    def _tiers(self, order: Iterable[int]) -> list[list[int]]:
+        tiers: dict[int, list[int]] = {}
+        for k in order:
+            tiers.setdefault(self._case.facts.priority[k], []).append(k)
+        return [tiers[priority] for priority in sorted(tiers, reverse=True)]
+
+    def _follow(self, k: int, up: float) -> None:
+        for option, copies in self._suggested.get(k, ()):
+            wanted = min(self._left[k], int(copies + up + _TRACE))
+            if wanted > 0:
+                self._left[k] -= self._floor.place(option, wanted)
+
+    def _rest(self, k: int) -> None:
+        if self._left[k]:
+            first = self._case.options.first
+            own = self._worth[int(first[k]) : int(first[k + 1])]
+            order: Integers = np.argsort(-own, kind="stable") + int(first[k])
+            self._left[k] -= self._floor.fill(k, self._left[k], order)

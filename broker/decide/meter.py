@@ -1,0 +1,55 @@
+"""What is left of a budget, in estimated CPU seconds.
+
+No clock is read: every stage charges what its work is known to take per unit, so that the same
+problem is decided the same way on every machine, fast or slow, busy or idle.
+"""
+
+from __future__ import annotations
+
+from broker.decide.solver import Effort
+
+DETERMINISTIC_PER_CPU_S = 0.33
+"""CP-SAT's deterministic time that takes about one CPU second."""
+_OPTION_S = 0.4e-6
+_CLASS_S = 40e-6
+_POOL_S = 60e-6
+_SIMPLEX_S = 1.0e-8
+"""Per iteration and row."""
+_PRICING_S = 60e-9
+"""Per option, for looking at all of them once at some prices."""
+_ENDING = 2.5
+"""The packing, the reasons and the verifier take about as long as so many greedy passes."""
+
+
+class Meter:
+    """Charged by the stages of one decision. `left_s` is what improving may still spend: what the
+    case, the floors and the ending take is set aside at once."""
+
+    def __init__(self, cpu_s: float, wall_s: float | None, sizes: tuple[int, int, int]) -> None:
+        """`sizes` are the numbers of classes, options and pools."""
+        classes, options, pools = sizes
+        self.wall_s = wall_s
+        self.pass_s = classes * _CLASS_S * 0.75 + pools * _POOL_S * 0.5
+        building_s = options * _OPTION_S + pools * _POOL_S
+        self.left_s = cpu_s - building_s - (2 + _ENDING) * self.pass_s
+        self.pricing_s = options * _PRICING_S
+
+    def charge(self, cpu_s: float) -> None:
+        """Take an estimate of CPU seconds off."""
+        self.left_s -= cpu_s
+
+    def charge_simplex(self, iterations: int, rows: int) -> None:
+        """Take iterations of the LP solver off."""
+        self.left_s -= _SIMPLEX_S * iterations * rows
+
+    def simplex_iterations(self, rows: int, cpu_s: float) -> int:
+        """How many iterations take about so many CPU seconds."""
+        return max(0, int(cpu_s / (_SIMPLEX_S * max(1, rows))))
+
+    def effort(self, cpu_s: float) -> Effort:
+        """CPU seconds as an effort of the integer solver."""
+        return Effort(max(0.0, cpu_s) * DETERMINISTIC_PER_CPU_S, self.wall_s)
+
+    def charge_solver(self, deterministic: float) -> None:
+        """Take deterministic time of the integer solver off."""
+        self.left_s -= deterministic / DETERMINISTIC_PER_CPU_S

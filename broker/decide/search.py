@@ -1,0 +1,205 @@
+"""Find a good plan for a problem of any size: prices from a linear relaxation (or from the last
+decision), passes that they lead, repairs by the integer solver, and a bound that the prices prove.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from broker.decide.case import Case, Counts
+from broker.decide.columns import Columns, Priced
+from broker.decide.finish import Candidate, make_candidate
+from broker.decide.guided import Lead, guided, pass_orders
+from broker.decide.meter import Meter
+from broker.decide.named_prices import by_name, by_row
+from broker.decide.options import Floats, Integers
+from broker.decide.prices_lp import LpFailed
+from broker.decide.relaxation import Relaxation
+from broker.decide.repair import Guide, Repair
+from broker.decide.solver import Solve
+from broker.model.prices import Prices
+from broker.model.problem import Mode
+from broker.model.warm import Warm
+
+_TIER_FACTOR = 8.0
+"""In place_first an accelerator of a priority counts so many times one of the next lower while
+prices are looked for, and one of the lowest so many times its dearest place."""
+_LP_SHARE = 0.75
+_MOST_MOVED = 0.02
+"""Share of the copies placed before that may move, where there is a plan to start from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The best candidate, an upper bound on its objective in USD (None = not known), the prices
+    that go with it, and remarks."""
+
+    best: Candidate
+    bound_usd: float | None
+    prices: Prices | None
+    notes: tuple[str, ...]
+
+
+class Search:
+    """One search over one case. The incumbent never gets worse."""
+
+    def __init__(self, case: Case, incumbent: Candidate, solve: Solve, meter: Meter) -> None:
+        self._case = case
+        self._best = incumbent
+        self._solve = solve
+        self._meter = meter
+        self._notes: list[str] = []
+        self._rows = Relaxation(case, self._weighty())
+        options = case.options
+        self._gain: Floats = case.reward_usd[options.class_index] - options.cost_usd
+        self._tier_usd = self._tier_values()
+
+    def run(self, warm: Warm | None, floors: Integers, repair_share: float = 1.0) -> Searched:
+        """Spend the budget of the meter, of what is left after pricing only a share. `floors` are
+        options that some floor uses."""
+        priced = self._warm(warm) if warm is not None else None
+        if priced is None:
+            priced = self._cold(floors)
+        if priced is None:
+            return Searched(self._best, None, None, tuple(self._notes))
+        self._improve(priced, self._meter.left_s * repair_share)
+        self._rows.hold(self._best.placed)
+        bound = self._rows.bound(priced.prices, priced.worth)
+        if not self._rows.tiers:
+            bound = min(bound, priced.bound)
+        bound += 1e-9 * abs(bound) - self._case.lost_work_usd
+        return Searched(
+            self._best, bound, by_name(self._rows, priced.prices), tuple(self._notes)
+        )
+
+    # Stages -------------------------------------------------------------------------------------
+
+    def _cold(self, floors: Integers) -> Priced | None:
+        """Prices from the relaxation, and passes that follow it."""
+        meter = self._meter
+        share_s = meter.left_s * _LP_SHARE
+        try:
+            columns = Columns(self._rows, meter)
+            if not self._rows.tiers:
+                priced = columns.run(self._gain, floors, share_s)
+                self._passes(priced)
+                return priced
+            priced = columns.run(self._gain + self._tier_gain(), floors, share_s / 2)
+            self._passes(priced)
+            if priced is None:
+                return None
+            # What the tiers reach is held; among those plans the cheapest is looked for.
+            self._rows.hold(self._best.placed)
+            cheap = columns.run(self._gain, self._best.counts.nonzero()[0], share_s / 2)
+            if cheap is not None and cheap.values is not None:
+                self._passes(cheap)
+                return cheap
+        except LpFailed as error:
+            self._notes.append(str(error))
+            return None
+        return self._with_tiers(priced)
+
+    def _with_tiers(self, priced: Priced) -> Priced:
+        """The same, where what tiers count for is a price of their rows instead of a gain."""
+        prices = priced.prices.copy()
+        for priority, row in self._rows.tiers.items():
+            prices[row] += self._tier_usd[priority]
+        return replace(priced, prices=prices)
+
+    def _passes(self, priced: Priced | None) -> None:
+        if priced is None:
+            return
+        passes = [(lead, order) for order in pass_orders(self._case) for lead in Lead]
+        for index, (lead, order) in enumerate(passes):
+            if index == 0 or self._meter.pass_s < 0.04 * self._meter.left_s:
+                self._pass(priced.values, priced.worth, lead, order)
+
+    def _warm(self, warm: Warm) -> Priced | None:
+        """The last plan as far as it goes, the rest at the last prices."""
+        if warm.prices is None:
+            return None
+        prices = by_row(self._rows, warm.prices)
+        worth = self._rows.worth(self._gain, prices)
+        suggested = self._suggested(warm)
+        self._pass(suggested, worth, Lead.TIER, pass_orders(self._case)[0])
+        return Priced(prices, worth, suggested, self._rows.bound(prices, worth), 0)
+
+    def _suggested(self, warm: Warm) -> Floats | None:
+        """Copies per option of the last plan."""
+        case = self._case
+        pools = {pool.name: index for index, pool in enumerate(case.problem.pools)}
+        jobs = {job.id: index for index, job in enumerate(case.problem.jobs)}
+        class_of = {m: k for k, item in enumerate(case.classes) for m in item.members}
+        found = np.zeros(len(case.options))
+        wanted: dict[tuple[int, int], int] = {}
+        for item in warm.assignments:
+            if item.job in jobs and item.pool in pools:
+                key = (class_of[jobs[item.job]], pools[item.pool])
+                wanted[key] = wanted.get(key, 0) + item.count
+        if not wanted:
+            return None
+        place = case.options.class_index * len(pools) + case.options.pool_index
+        keys = np.array([k * len(pools) + p for k, p in wanted], dtype=np.int64)
+        counts = np.array(list(wanted.values()), dtype=np.float64)
+        order = np.argsort(place, kind="stable")
+        at = np.minimum(np.searchsorted(place[order], keys), len(place) - 1)
+        hit = place[order][at] == keys
+        found[order[at[hit]]] = counts[hit]
+        return found
+
+    def _improve(self, priced: Priced, cpu_s: float) -> None:
+        """Repair the incumbent where the prices say that something is lost."""
+        if cpu_s <= 0:
+            return
+        self._rows.hold(self._best.placed)
+        guide = Guide(self._gain + self._tier_gain(), priced.prices, priced.worth)
+        repair = Repair(self._rows, self._best.counts, guide, self._solve, self._meter)
+        self._adopt(repair.run(cpu_s))
+
+    # Parts --------------------------------------------------------------------------------------
+
+    def _weighty(self) -> list[int]:
+        """Priorities whose placing comes before cost, from the highest: none in scalar mode."""
+        objective = self._case.problem.objective
+        if objective.mode is Mode.SCALAR:
+            return []
+        weights = objective.weight_per_accelerator
+        return [p for p in self._case.priorities if weights.get(p, 1.0) > 0]
+
+    def _tier_values(self) -> dict[int, float]:
+        """USD that an accelerator of each tier counts for while prices are looked for."""
+        case = self._case
+        gangs = np.array(case.gang, dtype=np.float64)[case.options.class_index]
+        dearest = float(np.max(np.maximum(0.0, -self._gain) / gangs, initial=0.0))
+        usd = _TIER_FACTOR * dearest + 1e-6
+        values: dict[int, float] = {}
+        for priority in reversed(self._weighty()):
+            values[priority] = usd
+            usd *= _TIER_FACTOR
+        return values
+
+    def _tier_gain(self) -> Floats:
+        """What each option counts for by its tier."""
+        facts = self._case.facts
+        values = [
+            self._tier_usd.get(priority, 0.0) * gang
+            for priority, gang in zip(facts.priority, facts.gang, strict=True)
+        ]
+        found: Floats = np.array(values)[self._case.options.class_index]
+        return found
+
+    def _pass(self, suggested: Floats | None, worth: Floats, lead: Lead, order: list[int]) -> None:
+        floor = guided(self._case, suggested, worth, lead, order)
+        self._meter.charge(self._meter.pass_s)
+        found = make_candidate(self._case, floor.counts, floor.packings(), None)
+        if found is not None and found.rank > self._best.rank:
+            self._best = found
+
+    def _adopt(self, counts: Counts) -> None:
+        found = make_candidate(self._case, counts, self._best.packings, None)
+        if found is None:
+            self._notes.append("a repaired plan could not be put on nodes")
+        elif found.rank > self._best.rank:
+            self._best = found
