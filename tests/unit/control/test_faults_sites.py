@@ -106,7 +106,7 @@ class Amnesiac(Sites):
         waiting = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
         for event in waiting:
             opened = isinstance(event, SessionOpened)
-            self._inbox.put_nowait(replace(event, disk_replaced=True) if opened else event)  # type: ignore[type-var]
+            self._inbox.put_nowait(replace(event, disk_replaced=True) if opened else event)  # type: ignore[arg-type]
 
 
 async def test_a_lost_disk_is_asked_about_until_the_site_answers_whatever_breaks_meanwhile(
@@ -196,6 +196,6 @@ async def test_whatever_fails_and_whoever_dies_every_task_runs_once(
     ran = starts(fed)
     assert len(ran) == 175 and set(ran.values()) == {1}
     for site in fed.sites.sites.values():
-        await until(lambda site=site: site.acked == site.seq)  # type: ignore[misc]
+        await until(lambda site=site: site.acked == site.seq)
     await fed.kill()
     await fed.sites.close()
