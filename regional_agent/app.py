@@ -24,6 +24,7 @@ from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
 from federation.wire import session as pb
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
+from regional_agent.act.cache import BlobCache
 from regional_agent.act.journal import Journal, JournalCorrupt, PendingEvent
 from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
@@ -46,6 +47,7 @@ from regional_agent.session.ledger import Ledger, Pool
 from regional_agent.settings import AgentSettings, job_path
 from regional_agent.status import Status, write_status
 from regional_agent.translate import remembered, view_of
+from regional_agent.warming import CAPABILITY
 from regional_agent.watching import Watching
 from regional_agent.worker import BrokerTime, Outbox, Worker
 
@@ -103,7 +105,8 @@ class Agent:
         if settings.report_sink == "etcd":
             self._etcd = etcd_sink(identity.cluster, settings.etcd_endpoints, _tls(identity))
         sink: ReportSink = self._etcd or SessionSink(reports)
-        self.reporter = Reporter(settings, self.worker, self.time, self._clock, sink)
+        self.cache = BlobCache(state, self.blobs, self._clock, settings.cache_bytes)
+        self.reporter = Reporter(settings, self.worker, self.time, self._clock, sink, self.cache)
         parts = Parts(
             worker=self.worker,
             outbox=self.outbox,
@@ -118,7 +121,7 @@ class Agent:
         self.dialler.know(self.journal.position.addresses)
         means = Means(
             scheduler=self.scheduler,
-            stager=Stager(state, self.blobs, settings.blob_cache_bytes),
+            stager=Stager(state, self.cache),
             blobs=self.blobs,
             clock=self._clock,
             connected=lambda: self.dialler.connected,
@@ -126,9 +129,7 @@ class Agent:
         )
         self.effects = Effects(means, self.worker.put)
         self.worker.carry_out(self.effects.start)
-        self.watching = Watching(
-            settings, identity.cluster, self.conversation.held, self._status
-        )
+        self.watching = Watching(settings, identity.cluster, self.conversation.held, self._status)
         self.worker.tell_also(self.watching.told)
 
     # Running ----------------------------------------------------------------------------------
@@ -162,6 +163,7 @@ class Agent:
                 await self.scheduler.shut_down(kill=True)
         await self.scheduler.close()
         await self.blobs.close()
+        await self.cache.close()
         if self._etcd is not None:
             await self._etcd.close()
         if responder is not None:
@@ -286,7 +288,7 @@ class Agent:
             event_seq_acked=position.event_seq_acked,
             dispatch_seq=position.dispatch_seq,
             epoch=position.epoch,
-            capabilities=tuple(sorted(str(f) for f in known.features)) if known else (),
+            capabilities=tuple(sorted({*map(str, known.features), CAPABILITY})) if known else (),
             scheduler=known.kind if known else "",
             isolation=self.settings.isolation,
             version=version(),

@@ -20,22 +20,24 @@ from federation.refusals import Refusal, RefusalCode
 from federation.traces import TRACEPARENT
 from regional_agent.act.backends.https_blobs import HttpsBlobs
 from regional_agent.act.blobs import BlobUnavailable, BlobUnknown
+from regional_agent.act.cache import MAX_BLOB_BYTES
 from regional_agent.act.schedulers.port import (
     LaunchOrder,
     LocalScheduler,
     SchedulerUnavailable,
 )
 from regional_agent.act.stage import (
-    MAX_BLOB_BYTES,
     Collected,
     StageFile,
     Stager,
     StageRequest,
+    digests_of,
 )
 from regional_agent.session import actions as act
 from regional_agent.session import inputs
 from regional_agent.session.events import Output
 from regional_agent.translate import view_of
+from regional_agent.warming import Warming
 
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
@@ -67,6 +69,7 @@ class Effects:
         self._chains: dict[str, asyncio.Task[None]] = {}
         self._staging: dict[str, asyncio.Task[bool]] = {}
         self._loose: set[asyncio.Task[None]] = set()
+        self._warming = Warming(means.stager, means.blobs, lambda: not self._staging)
 
     def start(self, effect: act.Effect) -> None:
         """Begin; returns at once."""
@@ -78,7 +81,12 @@ class Effects:
             self._loose.add(task)
             task.add_done_callback(self._loose.discard)
             return
+        if isinstance(effect, act.Warm):
+            self._warming.begin(effect)
+            return
         assert not isinstance(effect, act.Complain), "told to the broker, not done here"
+        if isinstance(effect, act.Launch):
+            self._warming.overtaken(effect.job)
         uid = effect.uid
         task = asyncio.create_task(self._after(self._chains.get(uid), effect))
         self._chains[uid] = task
@@ -86,7 +94,8 @@ class Effects:
 
     async def close(self) -> None:
         """Stop where it stands; what was begun is taken up again at the next start."""
-        tasks = [*self._chains.values(), *self._loose]
+        self._warming.close()
+        tasks = [*self._chains.values(), *self._loose, *self._warming.tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -146,7 +155,7 @@ class Effects:
         request = stage_request(launch.uid, launch.spec)
         fetched = cached = 0
         if request is not None:
-            hashes = _hashes(request)
+            hashes = digests_of(request)
             self._means.blobs.grant(hashes, launch.ticket)
             try:
                 laid = await self._lay(request)
@@ -285,11 +294,6 @@ def stage_request(uid: str, spec: JobSpec) -> StageRequest | None:
         workdir_sha256=spec.workdir.archive if spec.workdir else "",
         files=tuple(StageFile(f.path, f.sha256, f.mode) for f in spec.files),
     )
-
-
-def _hashes(request: StageRequest) -> list[str]:
-    hashes = [file.sha256 for file in request.files]
-    return hashes + ([request.workdir_sha256] if request.workdir_sha256 else [])
 
 
 def _wait_s(tried: int) -> float:

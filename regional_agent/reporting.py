@@ -8,22 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 
 from federation.environment import Clock
 from federation.wire import session as pb
+from regional_agent.act.cache import BlobCache
 from regional_agent.feedback.direct_reports import ReportSink
 from regional_agent.link import ReportBuffer
 from regional_agent.sense.latency import latency_report
 from regional_agent.sense.prices import price_report
 from regional_agent.sense.reports import CapacityReport, SiteState, capacity_report
 from regional_agent.settings import AgentSettings
-from regional_agent.translate import capacity_to_wire, latency_to_wire, prices_to_wire
+from regional_agent.translate import (
+    cache_to_wire,
+    capacity_to_wire,
+    latency_to_wire,
+    prices_to_wire,
+)
 from regional_agent.worker import BrokerTime, Worker
 
 CAPACITY_APART_S = 1.0
 CAPACITY_EVERY_S = 15.0
 PRICES_EVERY_S = 3_600.0
+CACHE_APART_S = 2.0
+CACHE_EVERY_S = 60.0
+CACHE_ITEMS_MAX = 500
+"""Items named in a report of the cache: about 50 KB."""
+_log = logging.getLogger(__name__)
 
 
 class SessionSink:
@@ -43,6 +55,7 @@ class _Newest:
 
     price: pb.Report | None = None
     latency: pb.Report | None = None
+    cache: pb.Report | None = None
 
 
 class Reporter:
@@ -55,12 +68,14 @@ class Reporter:
         time: BrokerTime,
         clock: Clock,
         sink: ReportSink,
+        cache: BlobCache | None = None,
     ) -> None:
         self._settings = settings
         self._worker = worker
         self._time = time
         self._clock = clock
         self._sink = sink
+        self._cache = cache
         # Counts on from the last life of the agent, which counted from its own start.
         self._generation = clock.now_ms()
         self._newest = _Newest()
@@ -72,6 +87,8 @@ class Reporter:
             tasks.create_task(self._capacities())
             tasks.create_task(self._prices())
             tasks.create_task(self._latencies())
+            if self._cache is not None:
+                tasks.create_task(self._caches(self._cache))
             tasks.create_task(self._greet(session_opened))
 
     async def _greet(self, session_opened: asyncio.Event) -> None:
@@ -80,7 +97,7 @@ class Reporter:
             await session_opened.wait()
             session_opened.clear()
             await self._capacity()
-            for report in (self._newest.price, self._newest.latency):
+            for report in (self._newest.price, self._newest.latency, self._newest.cache):
                 if report is not None:
                     await self._sink.put(report)
 
@@ -127,6 +144,21 @@ class Reporter:
             self._newest.latency = latency_to_wire(made)
             await self._sink.put(self._newest.latency)
             await asyncio.sleep(self._settings.latency_every_s)
+
+    async def _caches(self, cache: BlobCache) -> None:
+        """When something came or went, and every minute."""
+        while True:
+            try:
+                found = await cache.inventory(CACHE_ITEMS_MAX)
+            except OSError as problem:
+                _log.warning("the cache cannot be looked at: %s", problem)
+                await asyncio.sleep(CACHE_EVERY_S)
+                continue
+            self._newest.cache = cache_to_wire(self._next(), found)
+            await self._sink.put(self._newest.cache)
+            await asyncio.sleep(CACHE_APART_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(cache.changed(), CACHE_EVERY_S - CACHE_APART_S)
 
     def _next(self) -> int:
         self._generation += 1

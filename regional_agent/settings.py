@@ -147,8 +147,8 @@ class _File(_Part):
     env: Mapping[str, str] = {}
     log_format: LogFormat | None = None
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
-    blob_cache_bytes: Annotated[
-        int, BeforeValidator(parse_bytes), Field(alias="blob_cache")
+    cache_bytes: Annotated[
+        int, BeforeValidator(parse_bytes), Field(alias="cache")
     ] = 10 * 2**30
 
 
@@ -175,7 +175,7 @@ class AgentSettings:
     tenants: frozenset[str] = frozenset()
     isolation: str = "shared-uid"
     env: tuple[tuple[str, str], ...] = ()
-    blob_cache_bytes: int = 10 * 2**30
+    cache_bytes: int = 10 * 2**30
     keeper_arguments: tuple[str, ...] = ()
     stop_jobs: bool = False
     log_format: LogFormat | None = None
@@ -231,7 +231,7 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         tenants=frozenset(said.tenants),
         isolation=said.isolation,
         env=tuple(said.env.items()),
-        blob_cache_bytes=said.blob_cache_bytes,
+        cache_bytes=said.cache_bytes,
         log_format=said.log_format,
         metrics_listen=said.metrics_listen,
         otel=tuple((k, v) for k, v in os.environ.items() if k.startswith("OTEL_")),

@@ -38,6 +38,7 @@ from federation.wire.handshake_frames import (
 )
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
 from regional_agent.act.backends.memory_journal import MemoryJournal
+from regional_agent.act.cache import BlobCache
 from regional_agent.act.schedulers.port import SchedulerUnavailable
 from regional_agent.act.schedulers.simulated import SimScheduler
 from regional_agent.act.stage import Stager
@@ -145,9 +146,8 @@ class Agent:
         self.outbox.add(list(site.journal.pending()))
         self.worker = _Worker(self.conversation, site.journal, self.time, self.outbox)
         blobs = HttpsBlobs(lambda: BlobDoor("", ""))
-        means = Means(
-            site.scheduler, Stager(NOWHERE, blobs), blobs, site.clock, lambda: self.connected
-        )
+        stager = Stager(NOWHERE, BlobCache(NOWHERE, blobs, site.clock))
+        means = Means(site.scheduler, stager, blobs, site.clock, lambda: self.connected)
         self._effects = Effects(means, self.worker.put)
         self.worker.carry_out(self._carry_out)
         self.reports = ReportBuffer(self.outbox.wake)

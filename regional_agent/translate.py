@@ -9,6 +9,7 @@ from federation.runs import InvalidRuns, Runs
 from federation.traces import parse_traceparent
 from federation.wire import records
 from federation.wire import session as pb
+from regional_agent.act.cache import Inventory
 from regional_agent.act.journal import JournalledAttempt
 from regional_agent.act.schedulers.port import LocalState, Outcome
 from regional_agent.sense.reports import CapacityReport, LatencyReport, PriceReport
@@ -18,6 +19,7 @@ from regional_agent.session.commands import (
     Dispatch,
     Forget,
     Placement,
+    Prepare,
     SetSlice,
     Stop,
 )
@@ -50,6 +52,8 @@ def command_from_wire(command: pb.Command) -> Command:
         return Stop(command.uid, stop.why, max(0, stop.grace_s), command.dispatch_seq)
     if kind == "forget":
         return Forget(command.uid, command.dispatch_seq)
+    if kind == "prepare":
+        return Prepare(command.uid, command.prepare.ticket, command.prepare.spec)
     raise BadCommand(f"{command.uid}: a command this agent does not know")
 
 
@@ -293,6 +297,20 @@ def prices_to_wire(report: PriceReport) -> pb.Report:
             valid_until_ms=p.valid_until_ms,
         )
     return pb.Report(price=made)
+
+
+def cache_to_wire(generation: int, inventory: Inventory) -> pb.Report:
+    """What lies in the cache, as it is sent."""
+    made = records.CacheReport(
+        generation=generation,
+        total_items=inventory.total_items,
+        total_bytes=inventory.total_bytes,
+        limit_bytes=inventory.limit_bytes,
+        fetch_bytes_per_s=inventory.fetch_bytes_per_s,
+    )
+    for item in inventory.items:
+        made.items.add(sha256=item.sha256, bytes=item.size_bytes, kind=item.kind.value)
+    return pb.Report(cache=made)
 
 
 def latency_to_wire(report: LatencyReport) -> pb.Report:

@@ -1,8 +1,8 @@
 """Staging: what a job needs is laid into its working directory before, and fetched out after.
 
-Nothing from the network is trusted: a blob counts only once its hash is right, a path only if it
-stays inside the working directory. Whatever can be wrong with it is a `Refusal`; the disk's own
-troubles (OSError) are turned into `disk_full` or `stage_failed`.
+Nothing is trusted: a blob counts only once its hash is right, also when it comes from the cache; a
+path only if it stays inside the working directory. Whatever can be wrong with it is a `Refusal`;
+the disk's own troubles (OSError) are turned into `disk_full` or `stage_failed`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from pathlib import Path
 
 from federation.refusals import Refusal, RefusalCode
 from regional_agent.act import unpack
-from regional_agent.act.blobs import BlobSink, BlobSource, BlobUnavailable, BlobUnknown
+from regional_agent.act.blobs import BlobSink
+from regional_agent.act.cache import Bad, BlobCache, Damaged, Got
+from regional_agent.act.cache_value import Item
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 
-MAX_BLOB_BYTES = 64 * 2**20
 MAX_OUTPUT_FILES = 10_000
+LAY_TRIES = 3
+WARM_SHARE = 4
+"""What is fetched ahead for one job may take one part in so many of the cache, and of the disk."""
 HASH_CHUNK_BYTES = 2**20
 
 
@@ -63,23 +67,12 @@ class Collected:
     mode: int
 
 
-class _Bad(Exception):
-    """Carries the refusal out of the depth of staging."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
-
-
 class Stager:
-    """Working directories under `state`; blobs kept in `state/blobs` up to `cache_bytes`."""
+    """Working directories under `state`, laid from the cache."""
 
-    def __init__(self, state: Path, source: BlobSource, cache_bytes: int = 10 * 2**30) -> None:
+    def __init__(self, state: Path, cache: BlobCache) -> None:
         self._state = state
-        self._source = source
-        self._cache = state / "blobs"
-        self._cache_bytes = cache_bytes
-        self._fetching: dict[str, asyncio.Lock] = {}
+        self.cache = cache
 
     async def stage(self, request: StageRequest) -> Staged | Refusal:
         """Lay the working directory of an attempt. May be repeated; the last one stands, and
@@ -91,18 +84,45 @@ class Stager:
         if place.order.exists():
             return Staged(0, 0)
         try:
-            wanted = [f.sha256 for f in request.files]
-            wanted += [request.workdir_sha256] if request.workdir_sha256 else []
-            sizes = [await self._have(sha256) for sha256 in dict.fromkeys(wanted)]
-            await asyncio.to_thread(self._lay, place, request)
-            await asyncio.to_thread(self._trim, frozenset(wanted))
-        except _Bad as bad:
+            with self.cache.pinned(digests_of(request)):
+                got = await self._laid(place, request)
+            await self.cache.trim()
+        except Bad as bad:
             return bad.refusal
         except unpack.UnsafeArchive as error:
             return _failed(request.uid, f"the workdir archive is not safe: {error}")
         except OSError as error:
             return _refusal_of(request.uid, error)
-        return Staged(sum(f for f, _ in sizes), sum(c for _, c in sizes))
+        return Staged(got.fetched_bytes, got.found_bytes)
+
+    async def _laid(self, place: AttemptDir, request: StageRequest) -> Got:
+        """Have all, then lay it; what turns out to be damaged in the cache is fetched again."""
+        for _ in range(LAY_TRIES):
+            got = await self.cache.have(digests_of(request))
+            try:
+                trees = await asyncio.to_thread(self._lay, place, request)
+            except Damaged as damaged:
+                await self.cache.drop(damaged)
+                continue
+            self.cache.keep(trees)
+            return got
+        raise Bad(_failed(request.uid, "what is fetched does not stay as it was"))
+
+    async def warm(self, sha256: str, size_bytes: int) -> Staged | Refusal:
+        """Have one blob here, for a job that may come. Refuses like `stage`, and disk_full where
+        it would crowd out what is used."""
+        try:
+            with self.cache.pinned((sha256,)):
+                free_bytes = shutil.disk_usage(self._state).free
+                if size_bytes * WARM_SHARE > min(self.cache.limit_bytes, free_bytes):
+                    return Refusal(RefusalCode.DISK_FULL, sha256, available="kept free for jobs")
+                got = await self.cache.have((sha256,))
+            await self.cache.trim()
+        except Bad as bad:
+            return bad.refusal
+        except OSError as error:
+            return _refusal_of(sha256, error)
+        return Staged(got.fetched_bytes, got.found_bytes)
 
     async def collect(self, uid: str, patterns: Collection[str]) -> tuple[Collected, ...]:
         """Files of the working directory that match any pattern (`*`, `**`; a directory means
@@ -129,84 +149,37 @@ class Stager:
         """
         return await asyncio.to_thread(_sweep, self._state, frozenset(keep))
 
-    # Blobs --------------------------------------------------------------------------------
-
-    async def _have(self, sha256: str) -> tuple[int, int]:
-        """Bytes fetched and bytes found, after which the blob is in the cache."""
-        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-            raise _Bad(Refusal(RefusalCode.BLOB_CORRUPT, sha256[:64], needed="a sha256"))
-        path = self._cache / sha256
-        async with self._fetching.setdefault(sha256, asyncio.Lock()):
-            if path.exists():
-                os.utime(path)
-                return 0, path.stat().st_size
-            return await self._fetch(sha256, path), 0
-
-    async def _fetch(self, sha256: str, path: Path) -> int:
-        self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        digest = hashlib.sha256()
-        size = 0
-        try:
-            with open(part, "wb", opener=_private) as file:
-                async for chunk in self._source.fetch(sha256):
-                    size += len(chunk)
-                    if size > MAX_BLOB_BYTES:
-                        raise _corrupt(sha256, f"more than {MAX_BLOB_BYTES} bytes")
-                    digest.update(chunk)
-                    file.write(chunk)
-            if digest.hexdigest() != sha256:
-                raise _corrupt(sha256, f"bytes that hash to {digest.hexdigest()}")
-            os.rename(part, path)
-        except BlobUnknown as error:
-            raise _Bad(Refusal(RefusalCode.UNKNOWN_BLOB, sha256, available=str(error))) from error
-        except BlobUnavailable as error:
-            raise _Bad(Refusal(RefusalCode.STAGE_FAILED, sha256, available=str(error))) from error
-        finally:
-            part.unlink(missing_ok=True)
-        return size
-
-    def _trim(self, keep: frozenset[str]) -> None:
-        """Remove the blobs used longest ago until the cache is within its bounds."""
-        if not self._cache.exists():
-            return
-        blobs = sorted(
-            (entry.stat().st_mtime, entry.stat().st_size, entry.name)
-            for entry in os.scandir(self._cache)
-        )
-        excess = sum(size for _, size, _ in blobs) - self._cache_bytes
-        for _, size, name in blobs:
-            if excess <= 0:
-                return
-            if name not in keep and name not in self._fetching_now():
-                (self._cache / name).unlink(missing_ok=True)
-                excess -= size
-
-    def _fetching_now(self) -> set[str]:
-        return {sha256 for sha256, lock in self._fetching.items() if lock.locked()}
-
     # Laying -------------------------------------------------------------------------------
 
-    def _lay(self, place: AttemptDir, request: StageRequest) -> None:
-        """Build the directory beside its place, then move it there whole."""
+    def _lay(self, place: AttemptDir, request: StageRequest) -> list[Item]:
+        """Build the directory beside its place, then move it there whole; archives that were
+        left unpacked in the cache on the way."""
         place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = place.root / "work.new"
+        fresh, trees = place.root / "work.new", []
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         if request.workdir_sha256:
-            unpack.unpack(self._cache / request.workdir_sha256, fresh)
+            tree = self.cache.lay_archive(request.workdir_sha256, fresh)
+            trees += [tree] if tree else []
         for file in request.files:
             self._lay_file(fresh, file)
         shutil.rmtree(place.work, ignore_errors=True)
         os.rename(fresh, place.work)
+        return trees
 
     def _lay_file(self, work: Path, file: StageFile) -> None:
         target = unpack.inside(work, file.path)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The archive may hold a link of that name, which would be written through.
         target.unlink(missing_ok=True)
-        shutil.copyfile(self._cache / file.sha256, target)
-        target.chmod(file.mode & 0o777)
+        self.cache.lay_file(file.sha256, target, file.mode)
+
+
+def digests_of(request: StageRequest) -> tuple[str, ...]:
+    """Every blob a request needs, once."""
+    wanted = [f.sha256 for f in request.files]
+    wanted += [request.workdir_sha256] if request.workdir_sha256 else []
+    return tuple(dict.fromkeys(wanted))
 
 
 def _collect(work: Path, patterns: tuple[str, ...]) -> tuple[Collected, ...]:
@@ -259,10 +232,6 @@ def _sweep(state: Path, keep: frozenset[str]) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _corrupt(sha256: str, found: str) -> _Bad:
-    return _Bad(Refusal(RefusalCode.BLOB_CORRUPT, sha256, available=found))
-
-
 def _failed(uid: str, text: str) -> Refusal:
     return Refusal(RefusalCode.STAGE_FAILED, uid, available=text)
 
@@ -271,7 +240,3 @@ def _refusal_of(uid: str, error: OSError) -> Refusal:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Refusal(RefusalCode.DISK_FULL, uid, available=str(error))
     return _failed(uid, str(error))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -159,13 +159,23 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True)
+class Warm:
+    """Fetch these blobs, (digest, bytes), into the cache when nothing else is to be fetched;
+    nothing comes of it but what the cache then holds."""
+
+    job: str
+    ticket: bytes
+    blobs: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Complain:
     """Tell the broker, beside the events, of a command that was not carried out."""
 
     text: str
 
 
-Effect = Launch | Cancel | Reslice | Collect | Look | Clear | Complain
+Effect = Launch | Cancel | Reslice | Collect | Look | Clear | Warm | Complain
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from federation.jobs import InvalidJob, JobSpec, parse_job_spec, spec_digest
 from federation.refusals import Refusal, RefusalCode
 from federation.tickets import Ticket, open_ticket
-from regional_agent.session.commands import Dispatch, Placement
+from regional_agent.session.commands import Dispatch, Placement, Prepare
 from regional_agent.session.ledger import Request
 
 
@@ -35,7 +35,7 @@ class Admitted:
 
 
 def check_ticket(
-    command: Dispatch,
+    command: Dispatch | Prepare,
     rules: SiteRules,
     keys: Mapping[str, bytes],
     *,
@@ -57,6 +57,19 @@ def check_ticket(
 
 def admit(command: Dispatch, ticket: Ticket, rules: SiteRules) -> Admitted | Refusal:
     """Whether the site takes what this ticket allows, its capacity not looked at."""
+    admitted = admit_spec(command, ticket, rules)
+    if isinstance(admitted, Refusal):
+        return admitted
+    missing = _missing(admitted.spec, command.placement, rules.features)
+    if missing:
+        return Refusal(RefusalCode.UNSUPPORTED, rules.cluster, needed=missing)
+    return admitted
+
+
+def admit_spec(
+    command: Dispatch | Prepare, ticket: Ticket, rules: SiteRules
+) -> Admitted | Refusal:
+    """Whether the spec is the ticket's and the site takes work of its tenant now."""
     if spec_digest(command.spec) != ticket.spec_sha256:
         return Refusal(
             RefusalCode.SPEC_MISMATCH, command.uid, available="another spec than the ticket's"
@@ -72,9 +85,6 @@ def admit(command: Dispatch, ticket: Ticket, rules: SiteRules) -> Admitted | Ref
         spec = parse_job_spec(json.loads(command.spec))
     except (InvalidJob, ValueError, RecursionError) as problem:
         return Refusal(RefusalCode.UNSUPPORTED, command.uid, available=str(problem)[:500])
-    missing = _missing(spec, command.placement, rules.features)
-    if missing:
-        return Refusal(RefusalCode.UNSUPPORTED, rules.cluster, needed=missing)
     return Admitted(ticket, spec)
 
 

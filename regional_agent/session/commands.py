@@ -66,4 +66,15 @@ class Forget:
     dispatch_seq: int = 0
 
 
-Command = Dispatch | Stop | SetSlice | Forget
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Have in the cache what a job starts with that is expected here; `uid` has number 0.
+    Nothing is held for it, nothing answers it."""
+
+    uid: str
+    ticket: bytes
+    spec: bytes
+    dispatch_seq: int = 0
+
+
+Command = Dispatch | Stop | SetSlice | Forget | Prepare

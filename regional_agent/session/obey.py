@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from federation.ids import is_prepare_uid
 from federation.refusals import Refusal, RefusalCode
 from federation.tickets import Ticket
 from regional_agent.session.actions import (
@@ -14,9 +15,18 @@ from regional_agent.session.actions import (
     Reslice,
     Retake,
     Take,
+    Warm,
 )
-from regional_agent.session.admission import admit, check_ticket, request_of
-from regional_agent.session.commands import Command, Dispatch, Forget, Placement, SetSlice, Stop
+from regional_agent.session.admission import admit, admit_spec, check_ticket, request_of
+from regional_agent.session.commands import (
+    Command,
+    Dispatch,
+    Forget,
+    Placement,
+    Prepare,
+    SetSlice,
+    Stop,
+)
 from regional_agent.session.events import Accepted, Ended, Refused
 from regional_agent.session.held import Held
 from regional_agent.session.inputs import Looked, Now
@@ -34,6 +44,8 @@ def obey(site: Site, command: Command, now: Now, do: Actions) -> None:
         _stop(site, command, now, do)
     elif isinstance(command, SetSlice):
         _set_slice(site, command, now, do)
+    elif isinstance(command, Prepare):
+        _prepare(site, command, now, do)
     else:
         _forget(site, command, do)
     if command.dispatch_seq > site.dispatch_seq:
@@ -46,6 +58,9 @@ def obey(site: Site, command: Command, now: Now, do: Actions) -> None:
 
 
 def _dispatch(site: Site, command: Dispatch, now: Now, do: Actions) -> None:
+    if is_prepare_uid(command.uid):
+        do.effects.append(Complain(f"{command.uid}: a ticket to prepare launches nothing"))
+        return
     ticket = check_ticket(
         command, site.rules, site.keys, now_ms=now.broker_ms, epoch_min=site.epoch
     )
@@ -147,6 +162,32 @@ def _accepted(dispatch_seq: int, reservation: Reservation | None) -> Accepted:
     places = reservation.places if reservation else ()
     nodes = dict.fromkeys(f"{place.pool}/{place.node}" for place in places)
     return Accepted(dispatch_seq, tuple(nodes))
+
+
+# Prepare ---------------------------------------------------------------------------------------
+
+
+def _prepare(site: Site, command: Prepare, now: Now, do: Actions) -> None:
+    """Warm the cache with what the spec names, if the ticket is for that and this site would
+    take the job. Nothing of it is remembered: lost, it costs time when the job comes."""
+    ticket = check_ticket(
+        command, site.rules, site.keys, now_ms=now.broker_ms, epoch_min=site.epoch
+    )
+    if isinstance(ticket, Refusal):
+        do.effects.append(Complain(ticket.text))
+        return
+    if command.uid != f"{ticket.job}-0":
+        do.effects.append(Complain(f"{command.uid}: the ticket is not one to prepare"))
+        return
+    admitted = admit_spec(command, ticket, site.rules)
+    if isinstance(admitted, Refusal):
+        do.effects.append(Complain(admitted.text))
+        return
+    blobs = {file.sha256: file.size_bytes for file in admitted.spec.files}
+    if admitted.spec.workdir is not None:
+        blobs[admitted.spec.workdir.archive] = admitted.spec.workdir.size_bytes
+    if blobs:
+        do.effects.append(Warm(ticket.job, command.ticket, tuple(blobs.items())))
 
 
 # Adoption --------------------------------------------------------------------------------------

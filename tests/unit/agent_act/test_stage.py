@@ -10,8 +10,22 @@ import pytest
 
 from federation.refusals import Refusal, RefusalCode
 from regional_agent.act.blobs import BlobUnavailable, BlobUnknown
+from regional_agent.act.cache import BlobCache
 from regional_agent.act.stage import Staged, StageFile, Stager, StageRequest
 from regional_agent.act.unpack import UnsafeArchive, unpack
+
+
+class Ticking:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def now_ms(self) -> int:
+        return int(self.s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.s
 
 
 class Shelf:
@@ -65,7 +79,8 @@ def tar_of(*members: tuple[tarfile.TarInfo, bytes], mode: str = "w:gz") -> bytes
 
 
 def stager(tmp_path: Path, shelf: Shelf, cache_bytes: int = 2**30) -> Stager:
-    return Stager(tmp_path / "state", shelf, cache_bytes)
+    state = tmp_path / "state"
+    return Stager(state, BlobCache(state, shelf, Ticking(), cache_bytes))
 
 
 def work(tmp_path: Path, uid: str = "job-1") -> Path:
@@ -112,7 +127,6 @@ async def test_the_cache_keeps_its_bounds_but_not_at_the_cost_of_what_is_needed(
         assert isinstance(
             await small.stage(StageRequest(f"job-{n}", files=(StageFile("d", blob),))), Staged
         )
-        os.utime(tmp_path / "state/blobs" / blob, (n, n))
     assert sorted(os.listdir(tmp_path / "state/blobs")) == sorted(blobs[2:])
 
 
