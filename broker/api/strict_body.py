@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+import re
+from typing import Any
 
 from broker.api.problems import Problem, field_problem
 
 DEPTH_MAX = 32
 _CODE = "malformed_json"
+_SUSPECT = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2,}|[0-9]{300,}")
+"""Where a number that is not finite may stand: only then is the value searched for it."""
 
 
 class _Unreadable(ValueError):
@@ -30,15 +33,35 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _constant(text: str) -> NoReturn:
-    raise _Unreadable("body", f"{text} is not a JSON number", "write a finite number, or null")
+class _NotFinite:
+    """Stands in the value where a number was that JSON does not have; `_find_numbers` names it."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.problem = problem
+        self.remedy = remedy
 
 
-def _float(text: str) -> float:
+def _constant(text: str) -> _NotFinite:
+    return _NotFinite(f"{text} is not a JSON number", "write a finite number, or leave the key out")
+
+
+def _float(text: str) -> float | _NotFinite:
     number = float(text)
     if not math.isfinite(number):
-        raise _Unreadable("body", f"the number {text[:40]} is too large", "write a smaller one")
+        return _NotFinite(f"the number {text[:40]} is too large", "write a smaller one")
     return number
+
+
+def _find_numbers(value: Any, path: str = "") -> None:
+    """Raise `_Unreadable` with the path of the first number that is none."""
+    if isinstance(value, _NotFinite):
+        raise _Unreadable(path or "body", value.problem, value.remedy)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _find_numbers(inner, f"{path}.{key[:80]}" if path else key[:80])
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _find_numbers(inner, f"{path}[{index}]")
 
 
 _DECODER = json.JSONDecoder(
@@ -53,6 +76,8 @@ def parse_json(data: bytes) -> Any:
         # A byte order mark is not JSON, but editors write it.
         value = _DECODER.decode(text.removeprefix("\ufeff"))
         _check_depth(data, value)
+        if _SUSPECT.search(data):
+            _find_numbers(value)
         if b"\\u" in data:
             _check_surrogates(value)
     except _Unreadable as error:
