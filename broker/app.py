@@ -44,7 +44,7 @@ from broker.feedback.backends.directory_logs import DirectoryLogs
 from broker.feedback.backends.sql_ledger import SqlLedger
 from broker.feedback.ports import BlobStore, Ledger, LogStore
 from broker.model.problem import Problem
-from broker.sense.reports import capacity_from, prices_from, round_trips_from
+from broker.sense.reports import cache_from, capacity_from, prices_from, round_trips_from
 from broker.settings import BrokerSettings, otel_environ, split_address
 from broker.state.backends.etcd import open_store
 from broker.state.group_commit import GroupCommitter
@@ -227,7 +227,7 @@ async def serve(settings: BrokerSettings) -> None:
     gateways: list[GrpcGateway] = []
 
     def gateway(office: Office) -> Gateway:
-        readers = ReportReaders(capacity_from, prices_from, round_trips_from)
+        readers = ReportReaders(capacity_from, prices_from, round_trips_from, cache_from)
         gateways.append(
             GrpcGateway(
                 Listening(settings.session_listen, credentials), office, readers, clock

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.lifecycle.events import SiteEvent
-from broker.model.fleet import Capacity, PoolPrice, RoundTrip
+from broker.model.fleet import Cache, Capacity, PoolPrice, RoundTrip
 from federation.runs import Runs
 
 # Commands -----------------------------------------------------------------------------------------
@@ -66,7 +66,17 @@ class Forget:
     uid: str
 
 
-Command = Dispatch | Stop | SetSlice | Forget
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Fetch ahead what the ticket's job starts with; `uid` has number 0. Nothing is reserved,
+    nothing answers, and a site may leave it."""
+
+    uid: str
+    ticket: bytes
+    spec: bytes
+
+
+Command = Dispatch | Stop | SetSlice | Forget | Prepare
 
 # What comes in ------------------------------------------------------------------------------------
 
@@ -143,6 +153,16 @@ class RoundTripsArrived:
     raw: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class CacheArrived:
+    """What lies in a site's cache."""
+
+    cluster: str
+    session: int
+    cache: Cache
+    raw: bytes
+
+
 GatewayEvent = (
     SessionOpened
     | SessionClosed
@@ -150,6 +170,7 @@ GatewayEvent = (
     | CapacityArrived
     | PricesArrived
     | RoundTripsArrived
+    | CacheArrived
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.model.fleet import Capacity, PoolPrice, RoundTrip
+from broker.model.fleet import Cache, Capacity, PoolPrice, RoundTrip
 from federation.handshake.values import KnownCluster, Offer
 from federation.wire import records as pb
 
@@ -42,3 +42,4 @@ class ReportReaders:
     capacity: Callable[[pb.CapacityReport, int], Capacity]
     prices: Callable[[pb.PriceReport], tuple[tuple[PoolPrice, ...], tuple[str, ...]]]
     round_trips: Callable[[pb.LatencyReport], tuple[RoundTrip, ...]]
+    cache: Callable[[pb.CacheReport, int], Cache] | None = None  # None: nobody asks

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker.act.gateway import Command, Dispatch, Forget, SetSlice, Stop
+from broker.act.gateway import Command, Dispatch, Forget, Prepare, SetSlice, Stop
 from broker.lifecycle import events as ev
 from broker.model.jobs import FailedTasks, Outcome, OutcomeKind, Output
 from federation.runs import InvalidRuns, Runs
@@ -38,6 +38,9 @@ def command_to_wire(command: Command) -> session.Command:
         return session.Command(
             dispatch_seq=command.dispatch_seq, uid=command.uid, set_slice=part
         )
+    if isinstance(command, Prepare):
+        prepare = session.Prepare(ticket=command.ticket, spec=command.spec)
+        return session.Command(uid=command.uid, prepare=prepare)
     assert isinstance(command, Forget)
     return session.Command(uid=command.uid, forget=session.Forget())
 
@@ -98,7 +101,7 @@ def _refused(head: Head, said: session.Refused) -> ev.SiteEvent:
 
 
 def _prepared(head: Head, said: session.Prepared) -> ev.SiteEvent:
-    return ev.Prepared(*head, said.prepare_ms)
+    return ev.Prepared(*head, said.prepare_ms, said.fetched_bytes, said.cached_bytes)
 
 
 def _started(head: Head, said: session.Started) -> ev.SiteEvent:

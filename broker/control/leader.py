@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.act.gateway import (
+    CacheArrived,
     CapacityArrived,
     Command,
     EventsArrived,
@@ -72,7 +73,8 @@ class Effects:
     alarm: Callable[[str], None]
 
 
-Said = SessionOpened | SessionClosed | CapacityArrived | PricesArrived | RoundTripsArrived
+Reported = CapacityArrived | PricesArrived | RoundTripsArrived | CacheArrived
+Said = SessionOpened | SessionClosed | Reported
 Input = GatewayEvent | Placements | Decisions | str
 """A gateway event, a plan, what a timer decided, or the id of a job whose record or intent
 changed."""

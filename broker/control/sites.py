@@ -13,6 +13,7 @@ from dataclasses import replace
 from google.protobuf.message import DecodeError
 
 from broker.act.gateway import (
+    CacheArrived,
     CapacityArrived,
     PricesArrived,
     RoundTripsArrived,
@@ -38,11 +39,13 @@ from federation.wire import records as pb
 RETRY_S = 1.0
 CAS_TRIES = 20
 
-Arrived = SessionOpened | SessionClosed | CapacityArrived | PricesArrived | RoundTripsArrived
+Reported = CapacityArrived | PricesArrived | RoundTripsArrived | CacheArrived
+Arrived = SessionOpened | SessionClosed | Reported
 _KINDS: dict[type, str] = {
     CapacityArrived: "capacity",
     PricesArrived: "price",
     RoundTripsArrived: "latency",
+    CacheArrived: "cache",
 }
 
 

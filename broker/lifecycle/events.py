@@ -43,6 +43,8 @@ class Prepared(AttemptEvent):
     """Files, data and image are there."""
 
     prepare_ms: int
+    fetched_bytes: int = 0
+    cached_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

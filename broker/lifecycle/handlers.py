@@ -62,6 +62,7 @@ def accepted(job: Job, attempt: Attempt, event: ev.Accepted, terms: Terms, now_m
             attempt,
             phase=_forward(attempt, AttemptPhase.RESERVED),
             reserved_ms=attempt.reserved_ms or event.at_ms,
+            handshake_ms=attempt.handshake_ms or max(event.at_ms - attempt.placed_ms, 0),
             confirmed_seq=_confirmed(attempt, event.dispatch_seq),
             nodes=_fitting(event.nodes, len) or attempt.nodes,
         ),
@@ -77,6 +78,8 @@ def prepared(job: Job, attempt: Attempt, event: ev.Prepared, terms: Terms, now_m
             phase=_forward(attempt, AttemptPhase.STARTING),
             prepared_ms=attempt.prepared_ms or event.at_ms,
             prepare_ms=event.prepare_ms,
+            fetched_bytes=event.fetched_bytes,
+            cached_bytes=event.cached_bytes,
             confirmed_seq=max(attempt.confirmed_seq, attempt.first_seq),
         ),
     )

@@ -107,6 +107,19 @@ class RoundTrip:
 
 
 @dataclass(frozen=True, slots=True)
+class Cache:
+    """What lies in a site's cache: `blobs` are the largest by digest with their bytes, the totals
+    count everything. `fetch_bytes_per_s` is the site's own measure, 0 = none yet."""
+
+    received_ms: int
+    blobs: Mapping[str, int] = field(default_factory=dict)
+    total_items: int = 0
+    total_bytes: int = 0
+    limit_bytes: int = 0
+    fetch_bytes_per_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """A cluster, what it last reported, and whether it is talking to us now.
 
@@ -122,6 +135,7 @@ class ClusterView:
     reported: bool = False  # its capacity came in the present session
     price_received_ms: int = 0
     latency_received_ms: int = 0
+    cache: Cache | None = None
     handshake_ms: int = 0
     cold_handshake_ms: int = 0
 

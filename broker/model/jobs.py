@@ -155,9 +155,12 @@ class Attempt:
     price_micro_usd_per_accelerator_hour: int = 0
     price_source: str = ""
     price_as_of_ms: int = 0
-    expected_start_delay_ms: int = 0
-    handshake_ms: int = 0
+    expected_start_delay_ms: int = 0  # the median; p90 beside
+    expected_start_p90_ms: int = 0
+    handshake_ms: int = 0  # from the decision to the site's yes, over the session kept
     prepare_ms: int = 0
+    fetched_bytes: int = 0
+    cached_bytes: int = 0
     launch_ms: int = 0
     outputs: tuple[Output, ...] = ()
     local_id: str = ""

@@ -19,7 +19,13 @@ from broker.model.fleet import (
     PoolPrice,
     TenantPolicy,
 )
-from broker.sense.reports import ReportRefused, capacity_from, prices_from, round_trips_from
+from broker.sense.reports import (
+    ReportRefused,
+    cache_from,
+    capacity_from,
+    prices_from,
+    round_trips_from,
+)
 from broker.state import keys
 from broker.state.projection import Projection
 from federation.ids import Cluster, Region
@@ -109,7 +115,7 @@ class FleetReader:
 
     def _view(self, kv: KeyValue) -> ClusterView | None:
         name = keys.last_part(kv.key)
-        reports = [keys.report(name, kind) for kind in ("capacity", "price", "latency")]
+        reports = [keys.report(name, kind) for kind in ("capacity", "price", "latency", "cache")]
         stand = (kv.mod_revision, *map(self._projection.mod_revision, reports))
         known = self._views.get(name)
         if known is not None and known[0] == stand:
@@ -147,6 +153,8 @@ def _with_report(view: ClusterView, envelope: pb.ReportEnvelope) -> ClusterView:
     if what == "latency":
         trips = round_trips_from(envelope.latency)
         return replace(view, round_trips=trips, latency_received_ms=envelope.received_ms)
+    if what == "cache":
+        return replace(view, cache=cache_from(envelope.cache, envelope.received_ms))
     return view
 
 

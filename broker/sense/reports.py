@@ -5,7 +5,16 @@ A number that is out of range is refused with its reason, never repaired; unknow
 
 from __future__ import annotations
 
-from broker.model.fleet import Capacity, NodeGroup, PoolCapacity, PoolPrice, RoundTrip
+import re
+
+from broker.model.fleet import (
+    Cache,
+    Capacity,
+    NodeGroup,
+    PoolCapacity,
+    PoolPrice,
+    RoundTrip,
+)
 from federation.accelerators import InvalidAccelerator, identify
 from federation.ids import Region
 from federation.wire import records as pb
@@ -14,6 +23,8 @@ REPORT_BYTES_MAX = 256 * 1024
 PRICE_MAX_MICRO_USD = 1_000_000_000
 """1,000 USD an accelerator hour: more is a unit error (peers saw both B200 at $0.01 and at $0)."""
 NODES_MAX = 100_000
+CACHED_MAX = 2_000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ReportRefused(ValueError):
@@ -102,6 +113,26 @@ def prices_from(report: pb.PriceReport) -> tuple[tuple[PoolPrice, ...], tuple[st
                 )
             )
     return tuple(good), tuple(refused)
+
+
+def cache_from(report: pb.CacheReport, received_ms: int) -> Cache:
+    """What a site has in its cache. Raises `ReportRefused`."""
+    if len(report.items) > CACHED_MAX:
+        raise ReportRefused(f"{len(report.items)} items named, at most {CACHED_MAX}")
+    blobs: dict[str, int] = {}
+    for item in report.items:
+        if not _SHA256.fullmatch(item.sha256):
+            raise ReportRefused(f"item {item.sha256[:80]!r} is not named by a sha256")
+        if item.kind in ("", "blob"):
+            blobs[item.sha256] = item.bytes
+    return Cache(
+        received_ms=received_ms,
+        blobs=blobs,
+        total_items=report.total_items,
+        total_bytes=report.total_bytes,
+        limit_bytes=report.limit_bytes,
+        fetch_bytes_per_s=report.fetch_bytes_per_s,
+    )
 
 
 def round_trips_from(report: pb.LatencyReport) -> tuple[RoundTrip, ...]:

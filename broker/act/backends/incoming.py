@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from broker.act.gateway import (
+    CacheArrived,
     CapacityArrived,
     EventsArrived,
     GatewayEvent,
@@ -108,4 +109,6 @@ class Incoming:
             return PricesArrived(*head, prices, raw, rejected)
         if kind == "latency":
             return RoundTripsArrived(*head, self._readers.round_trips(report.latency), raw)
+        if kind == "cache" and self._readers.cache is not None:
+            return CacheArrived(*head, self._readers.cache(report.cache, now_ms), raw)
         return None

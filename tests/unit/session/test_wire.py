@@ -29,6 +29,7 @@ TASKS = Runs(((0, 3), (9, 9)))
         (said.Accepted(4, ("cpu/0",)), heard.Accepted(*HEAD, 4, ("cpu/0",))),
         (said.Refused(4, "paused", "eu: paused"), heard.Refused(*HEAD, 4, "paused", "eu: paused")),
         (said.Prepared(0), heard.Prepared(*HEAD, 0)),
+        (said.Prepared(9, 5, 6), heard.Prepared(*HEAD, 9, 5, 6)),
         (said.Started(0, ""), heard.Started(*HEAD, 0, "")),
         (said.Started(12, "77"), heard.Started(*HEAD, 12, "77")),
         (
@@ -81,6 +82,8 @@ def test_commands_arrive_as_they_were_sent():
         "j1-1", "withdrawn", 4
     )
     assert command_from_wire(command_to_wire(gw.Forget("j1-1"))) == obeyed.Forget("j1-1")
+    prepare = gw.Prepare("j1-0", b"t", b"s")
+    assert command_from_wire(command_to_wire(prepare)) == obeyed.Prepare("j1-0", b"t", b"s")
     resliced = gw.SetSlice(9, "j1-1", TASKS, 4)
     assert command_from_wire(command_to_wire(resliced)) == obeyed.SetSlice(9, "j1-1", TASKS, 4)
 
