@@ -7,7 +7,7 @@ from the free figures and is taken off the quotas here.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker.control.distances import Distances, measure
@@ -74,6 +74,8 @@ def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
     """The problem: oldest job first."""
     jobs = sorted(waiting, key=lambda w: (w.job.created_ms, w.job.id))
     builder = ProblemBuilder(world, jobs)
+    for _ in builder.pools():
+        pass
     return builder.problem([builder.job(w) for w in jobs])
 
 
@@ -93,6 +95,13 @@ class ProblemBuilder:
         )
         self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
+        self._pools: list[pm.Pool] = []
+
+    def pools(self) -> Iterator[str]:
+        """Work out what is free, a cluster at a step; once, before `problem`."""
+        for view in self._views:
+            self._pools.extend(_pools(view, self._world))
+            yield view.identity.name
 
     def job(self, waiting: Waiting) -> pm.Job:
         """One job of the problem."""
@@ -105,14 +114,14 @@ class ProblemBuilder:
         return _job(waiting, known[1], now_ms)
 
     def problem(self, jobs: Sequence[pm.Job]) -> pm.Problem:
-        """The problem of these jobs, which stand oldest first."""
+        """The problem of these jobs, which stand oldest first, in the pools worked out."""
         world, regions, rtt_ms = self._world, self._regions, self._distances.rtt_ms
         held = _held(world.attempts)
         priorities = sorted({job.priority for job in jobs})
         return pm.Problem(
             regions=regions,
             clusters=tuple(_cluster(view) for view in self._views),
-            pools=tuple(pool for view in self._views for pool in _pools(view, world)),
+            pools=tuple(self._pools),
             jobs=tuple(jobs),
             objective=pm.Objective(
                 mode=pm.Mode.PLACE_FIRST,

@@ -29,6 +29,7 @@ DEBOUNCE_S = 0.02
 TIMER_S = 5.0
 CYCLE_JOBS_MAX = 25_000
 JOBS_A_STEP = 100
+CLUSTERS_A_STEP = 5
 FAILED_GAP_MAX_S = 30.0
 RETRY_GAP_S = 0.25
 """Least time between two cycles that placed nothing."""
@@ -161,6 +162,9 @@ class Cycles:
                 self._leader.books.set_aside(one.job.id, why)
                 self._sources.alarm(f"job {one.job.id} is set aside: {why}")
             if number % JOBS_A_STEP == JOBS_A_STEP - 1:
+                await asyncio.sleep(0)
+        for number, _ in enumerate(builder.pools()):
+            if number % CLUSTERS_A_STEP == CLUSTERS_A_STEP - 1:
                 await asyncio.sleep(0)
         return builder.problem(found)
 

@@ -90,9 +90,11 @@ class PlanApplier:
 
     def applied(self, round_: Round) -> None:
         """The round is durable."""
-        made = [a for a in self._folded if round_.books.attempt(a.uid) is not None]
-        self.fallen += [f"{a.job} was asked for meanwhile" for a in self._folded if a not in made]
-        self.placed += made
+        for attempt in self._folded:
+            if round_.books.attempt(attempt.uid) is not None:
+                self.placed.append(attempt)
+            else:
+                self.fallen.append(f"{attempt.job}: something was asked of it meanwhile")
         self._folded = []
         if self.done is not None:
             self.done(self, round_)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from broker.control.closer import Closer
 from broker.control.cycle import CycleRecord
 from broker.control.explaining import candidate_rows, decision_json
 from broker.feedback.ports import CycleEntry, LedgerBatch, ReceiptEntry
+from broker.model.jobs import Attempt
 from federation.environment import Clock
 
 RECEIPT_TABLES_MAX = 50
-"""Candidate tables made per cycle; jobs of one class share theirs."""
+"""Candidate tables made per cycle; jobs of one class share theirs. Receipts of further classes
+say what was chosen from no table."""
+RECEIPT_ROWS_MAX = 40
+"""Rows kept of a table, the cheapest first, beside the chosen one: a receipt is kept for years."""
+CYCLES_WAITING_MAX = 10
+"""Cycles whose tables are still to be made; of later ones receipts come without."""
+
+log = logging.getLogger("tradewind.recording")
 
 
 class Recorder:
@@ -19,10 +32,28 @@ class Recorder:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._turn = asyncio.Lock()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     def record(self, cycle: CycleRecord, closer: Closer) -> None:
-        """Hand a cycle's rows to the ledger."""
-        closer.add(LedgerBatch(cycles=(cycle_entry(cycle),), receipts=receipts(cycle)))
+        """Hand a cycle's rows to the ledger: its figures now, receipts as their tables are made,
+        one table at a step, since one takes tens of milliseconds in a large fleet."""
+        closer.add(LedgerBatch(cycles=(cycle_entry(cycle),)))
+        if not cycle.applier.placed:
+            return
+        tables = 0 if len(self._under_way) >= CYCLES_WAITING_MAX else RECEIPT_TABLES_MAX
+        task = asyncio.create_task(self._receipts(cycle, closer, tables))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _receipts(self, cycle: CycleRecord, closer: Closer, tables: int) -> None:
+        async with self._turn:
+            try:
+                for entries in receipts(cycle, tables):
+                    closer.add(LedgerBatch(receipts=entries))
+                    await asyncio.sleep(0)
+            except Exception:  # noqa: BLE001  a receipt that fails must not end a leadership
+                log.exception("receipts of cycle %s", cycle.cycle)
 
 
 def cycle_entry(cycle: CycleRecord) -> CycleEntry:
@@ -46,34 +77,52 @@ def cycle_entry(cycle: CycleRecord) -> CycleEntry:
     )
 
 
-def receipts(cycle: CycleRecord) -> tuple[ReceiptEntry, ...]:
-    """One receipt per attempt placed, with the table its class was chosen from."""
-    entries: list[ReceiptEntry] = []
-    tables: dict[tuple[str, str], bytes] = {}
+def receipts(cycle: CycleRecord, tables: int) -> Iterator[tuple[ReceiptEntry, ...]]:
+    """A receipt per attempt placed, with the table its class was chosen from; class by class."""
     jobs = {job.id: job for job in cycle.problem.jobs}
+    classes: dict[Hashable, list[Attempt]] = {}
     for attempt in cycle.applier.placed:
-        pool = f"{attempt.cluster}/{attempt.pool}"
-        policies = cycle.policies.get(attempt.job, ())
-        job = jobs[attempt.job]
-        key = (pool, repr((job.tenant, job.accelerators, job.runtime_h, job.regions, *policies)))
-        if key not in tables:
-            if len(tables) >= RECEIPT_TABLES_MAX:
-                continue
-            tables[key] = _body(cycle, attempt.job)
-        entries.append(
+        job = jobs[attempt.job]  # jobs under the same rules share `excluded`
+        alike = repr(replace(job, id="", count=1, excluded={}))
+        key = (alike, id(job.excluded), cycle.policies.get(attempt.job, ()))
+        classes.setdefault(key, []).append(attempt)
+    for number, attempts in enumerate(classes.values()):
+        first = attempts[0].job
+        rows: list[dict[str, Any]] = []
+        if number < tables:
+            plan, fleet = cycle.decided.plan, cycle.world.fleet
+            rows = candidate_rows(cycle.problem, first, plan, fleet)
+        bodies: dict[tuple[str, str], bytes] = {}
+        for attempt in attempts:
+            pool = (str(attempt.cluster), attempt.pool)
+            if pool not in bodies:
+                bodies[pool] = _body(cycle, first, marked(rows, pool))
+        yield tuple(
             ReceiptEntry(
                 job=attempt.job,
                 cycle=cycle.cycle,
                 created_ms=attempt.placed_ms,
-                body_json=tables[key],
+                body_json=bodies[str(attempt.cluster), attempt.pool],
                 attempt=attempt.uid,
             )
+            for attempt in attempts
         )
-    return tuple(entries)
 
 
-def _body(cycle: CycleRecord, job: str) -> bytes:
-    rows = candidate_rows(cycle.problem, job, cycle.decided.plan, cycle.world.fleet)
+def marked(rows: Sequence[dict[str, Any]], chosen: tuple[str, str]) -> list[dict[str, Any]]:
+    """The table of a class as one job of it sees it: its own pool CHOSEN, and the cheapest."""
+    table = []
+    for number, row in enumerate(rows):
+        if (row["cluster"], row["pool"]) == chosen:
+            copies = max(row["copies"], 1)
+            given = {"feasible": True, "chosen": True, "copies": copies, "why_not": None}
+            table.append({**row, **given})
+        elif number < RECEIPT_ROWS_MAX:
+            table.append({**row, "chosen": False, "copies": 0} if row["chosen"] else row)
+    return table
+
+
+def _body(cycle: CycleRecord, job: str, rows: Sequence[dict[str, Any]]) -> bytes:
     body = {
         "kind": "decision",
         "chosen": next((row for row in rows if row["chosen"]), None),
