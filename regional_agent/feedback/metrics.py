@@ -57,7 +57,7 @@ class AgentMetrics:
             self._prepare_bytes.labels("cached").inc(said.cached_bytes)
         elif isinstance(said, Started):
             self._launch_s.observe(said.launch_ms / 1000)
-            if held is not None:
+            if held is not None and held.accepted_ms:  # else accepted in an earlier journal
                 self._start_s.observe(max(event.at_ms - held.accepted_ms, 0) / 1000)
         elif isinstance(said, Ended):
             self._ended.labels(said.kind).inc()

@@ -218,7 +218,7 @@ def looked(site: Site, found: Looked, now: Now, do: Actions) -> None:
 
 def _adopt(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions) -> None:
     admitted = admit(command, ticket, site.rules)
-    held = site.hold(command, ticket, now)
+    held = _hold_earlier(site, command, ticket, now)
     held.spec = None if isinstance(admitted, Refusal) else admitted.spec
     reserved = site.ledger.reserve(command.uid, request_of(command.placement))
     if not isinstance(reserved, Refusal):  # it runs, whether the ledger has room or not
@@ -228,6 +228,14 @@ def _adopt(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions)
     site.tell(held, _accepted(command.dispatch_seq, held.reservation), now.broker_ms, do)
     held.state = "submitted"
     site.remember(held, now, do)
+
+
+def _hold_earlier(site: Site, command: Dispatch, ticket: Ticket | None, now: Now) -> Held:
+    """Hold what an earlier journal accepted: nobody knows when, so its start is told as the
+    scheduler knows it and not as of now."""
+    held = site.hold(command, ticket, now)
+    held.accepted_ms = 0
+    return held
 
 
 def _lost(site: Site, command: Dispatch, now: Now, do: Actions) -> None:
@@ -243,10 +251,12 @@ def _lost(site: Site, command: Dispatch, now: Now, do: Actions) -> None:
 def _stop(site: Site, command: Stop, now: Now, do: Actions) -> None:
     held = site.attempts.get(command.uid)
     if held is None:
-        # The scheduler is asked too: it may run what a lost journal knew of.
+        # The scheduler is asked too: it may run what a lost journal knew of, or have seen its
+        # end already, of which it tells no more unless it is asked.
         unknown = Dispatch(command.dispatch_seq, command.uid, b"", b"", _NOWHERE)
-        held = site.hold(unknown, None, now)
+        held = _hold_earlier(site, unknown, None, now)
         site.write_acceptance(held, unknown, do)
+        do.effects.append(Look(held.uid))
     if not held.live:
         site.repeat(held, now, do)
         return

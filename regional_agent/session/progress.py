@@ -87,7 +87,8 @@ def _started(site: Site, held: Held, view: LocalView, now: Now, do: Actions) -> 
     held.started = Started(launch_ms, held.local_id or view.uid)
     held.started_ms = max(at_ms, held.accepted_ms)
     site.tell(held, held.started, held.started_ms, do)
-    site.start_delays_ms.append(held.started_ms - held.accepted_ms)
+    if held.accepted_ms:  # else accepted in an earlier journal
+        site.start_delays_ms.append(held.started_ms - held.accepted_ms)
     site.changes += 1
 
 
