@@ -1,0 +1,415 @@
+"""An sbatch script, with the words of its command line, as a job."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from broker.compat import slurm_values as values
+from broker.compat.accelerator_names import is_model, request
+from broker.compat.imported import After, Client, Draft, Imported, Kind
+from broker.compat.notes import Findings, short
+from broker.compat.slurm_asked import Asked
+from broker.compat.slurm_body import Body, study
+from broker.compat.slurm_directives import (
+    HETJOB,
+    Given,
+    Word,
+    last_of_each,
+    read_options,
+    script_options,
+)
+from broker.compat.slurm_layout import Layout, arrange
+from broker.compat.slurm_wrapper import Setting, wrap
+from federation.jobs import ArraySpec
+from federation.runs import InvalidRuns, parse_array
+from federation.units import GIB, exact_bytes, format_duration
+
+_NAME = re.compile(r"[^\x20-\x7e]")
+_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
+_STEP = re.compile(r"[0-9]+-[0-9]+:([0-9]+)", re.ASCII)
+_FLAGS = ("wait", "parsable", "test-only", "quiet", "verbose", "help", "usage", "version")
+_RETRIES = 5
+MEMORY_PER_CPU_BYTES = 2 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """What was said beside the script: words of sbatch, and the script's own arguments.
+
+    `variables` are options said by the submitter's environment (SBATCH_PARTITION and the like).
+    """
+
+    words: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    variables: Sequence[tuple[str, str]] = ()
+
+
+def import_sbatch(name: str, text: str, line: CommandLine | None = None) -> Imported:
+    """The job of the sbatch script `text` called `name`; its command line wins over it."""
+    said = line or CommandLine()
+    draft = Draft(Kind.SBATCH)
+    given = _given(text, said, draft.findings)
+    asked = Asked(given, draft.findings)
+    if "\r\n" in text:
+        draft.findings.error(1, "", "the lines end in CR LF (DOS): sbatch refuses that too")
+    if not text.startswith("#!"):
+        draft.findings.error(
+            1, short(text.partition("\n")[0]), "the first line must begin with #!"
+        )
+    _simple(asked)
+    layout = arrange(asked)
+    _describe(draft, asked, name)
+    _limits(draft, asked)
+    array = _array(draft, asked)
+    _client(draft, asked)
+    _environment(draft, asked)
+    if layout is None or draft.findings.failed:
+        return draft.finish()
+    _resources(draft, asked, layout)
+    _run(draft, asked, _Text(text, said.arguments, name), (layout, array))
+    return draft.finish()
+
+
+def _given(text: str, said: CommandLine, findings: Findings) -> dict[str, Given]:
+    if ":" in said.words:
+        findings.error(0, ":", HETJOB)
+    read = read_options([Word(word, 0) for word in said.words], findings)
+    for word in read.rest[:1]:
+        findings.warning(0, word.text, "not an option: left out")
+    in_environment = [Word(f"--{n}={v}" if v else f"--{n}", 0) for n, v in said.variables]
+    between = read_options(in_environment, findings)
+    return last_of_each(
+        [*script_options(text, findings), *between.given, *read.given], findings
+    )
+
+
+def _simple(asked: Asked) -> None:
+    """Options of which nothing but a note is made."""
+    for one in asked.given.values():
+        if one.option.level is not None:
+            asked.findings.add(one.option.level, one.line, one.written, one.option.text)
+
+
+# Name, owner, place -------------------------------------------------------------------------------
+
+
+def _describe(draft: Draft, asked: Asked, name: str) -> None:
+    title = asked.given["job-name"].value if "job-name" in asked else posixpath.basename(name)
+    clean = _NAME.sub("?", title)[:128]
+    draft.put("name", clean or "sbatch", asked.line("job-name"))
+    if "job-name" in asked:
+        asked.understood("job-name", f"name: {clean}")
+    for option in ("account", "partition", "qos", "comment"):
+        if option in asked:
+            value = _NAME.sub("?", asked.given[option].value)[:255]
+            draft.data.setdefault("labels", {})[f"slurm-{option}"] = value
+            draft.lines["labels"] = asked.line(option)
+            asked.translated(option, f"kept as the label slurm-{option}; it decides nothing here"
+                             " unless a policy matches it")  # fmt: skip
+    _clusters(draft, asked)
+    _constraint(asked)
+
+
+def _clusters(draft: Draft, asked: Asked) -> None:
+    if "clusters" not in asked:
+        return
+    names = [part.strip() for part in asked.given["clusters"].value.split(",")]
+    if names == ["all"]:
+        asked.understood("clusters", "everywhere, as without it")
+        return
+    wrong = [name for name in names if not _CLUSTER.fullmatch(name)]
+    if wrong:
+        asked.error("clusters", f"{wrong[0][:40]!r} is no cluster's name here: a-z, 0-9 and -")
+        return
+    draft.put("placement.clusters", list(dict.fromkeys(names)), asked.line("clusters"))
+    asked.translated("clusters", f"placement.clusters: {', '.join(names)}")
+
+
+def _constraint(asked: Asked) -> None:
+    """Features are a site's own words; models of GPU were read with the GPUs."""
+    for option in ("constraint", "prefer"):
+        if option not in asked:
+            continue
+        words = re.split(r"[|&,()\[\]\s*]+", asked.given[option].value)
+        gpus_untyped = any(
+            f in asked for f in ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+        )
+        if option == "constraint" and gpus_untyped and all(is_model(w) for w in words if w):
+            continue
+        asked.warning(option, "features are a site's own words: not carried over")
+    if "exclusive" in asked:
+        asked.warning("exclusive", "a node of its own cannot be asked for: the job gets what it"
+                      " asks for, and others may be beside it")  # fmt: skip
+
+
+# Time, retries, order -----------------------------------------------------------------------------
+
+
+def _limits(draft: Draft, asked: Asked) -> None:
+    if "time" in asked:
+        seconds = asked.read("time", values.time_s)
+        if seconds is not None:
+            text = format_duration(seconds)
+            draft.put("max_runtime", text, asked.line("time"))
+            asked.understood("time", f"max_runtime: {text}")
+        elif not draft.findings.failed:
+            asked.translated(
+                "time", "no limit asked for: the tenant's default max_runtime holds"
+            )
+    notice = asked.read("signal", values.signal)
+    if notice is not None:
+        seconds = max(notice.seconds, 1)
+        draft.put("preempt_grace", format_duration(seconds), asked.line("signal"))
+        other = "" if notice.name in ("TERM", "15") else f", not {notice.name}"
+        asked.warning("signal", f"preempt_grace: {format_duration(seconds)}; the signal before the"
+                      f" end is TERM{other}, to the whole job")  # fmt: skip
+    if "requeue" in asked and "no-requeue" not in asked:
+        draft.put(
+            "retry", {"attempts": _RETRIES, "on": ["lost", "preempted"]}, asked.line("requeue")
+        )
+        asked.translated("requeue", f"retry: {_RETRIES} attempts, after lost and preempted")
+    if "no-requeue" in asked:
+        asked.understood("no-requeue", "one attempt, which is the default")
+    if "begin" in asked and asked.given["begin"].value not in ("now", "now+0"):
+        asked.error("begin", "a later start cannot be asked for: submit it then (cron, at)")
+    if "tmp" in asked:
+        size_bytes = asked.read("tmp", values.memory_bytes)
+        if size_bytes:
+            draft.put("resources.disk", exact_bytes(size_bytes), asked.line("tmp"))
+            asked.translated("tmp", f"resources.disk: {exact_bytes(size_bytes)}")
+
+
+def _array(draft: Draft, asked: Asked) -> ArraySpec | None:
+    if "array" not in asked:
+        return None
+    text = asked.given["array"].value.strip("[]")
+    try:
+        array = ArraySpec(*parse_array(text))
+    except InvalidRuns as error:
+        asked.error("array", f"{error.rule}; {error.remedy}")
+        return None
+    draft.put("array", str(array), asked.line("array"))
+    asked.understood("array", f"array: {short(str(array), 60)}, {array.tasks.count} tasks")
+    return array
+
+
+# What concerns the submitter ----------------------------------------------------------------------
+
+
+def _client(draft: Draft, asked: Asked) -> None:
+    waits: list[After] = []
+    for wait in asked.read("dependency", values.dependencies) or ():
+        waits.append(After(wait.job, wait.when, asked.line("dependency")))
+    if waits:
+        asked.translated(
+            "dependency", "depends_on: " + ", ".join(f"{w.job} {w.when}" for w in waits)
+        )
+    for flag in _FLAGS:
+        if flag in asked:
+            asked.ignored(flag, "asked of the submit command; it changes nothing about the job")
+    if "ignore-pbs" in asked:
+        asked.understood("ignore-pbs", "#PBS lines are never read")
+    pattern = asked.given["output"].value if "output" in asked else ""
+    default = "slurm-%A_%a.out" if "array" in asked else "slurm-%j.out"
+    draft.client = Client(
+        output=pattern or default,
+        errors=asked.given["error"].value if "error" in asked else "",
+        append="open-mode" in asked and asked.given["open-mode"].value.startswith("a"),
+        flags=frozenset(flag for flag in _FLAGS if flag in asked),
+        after=tuple(waits),
+    )
+    if "output" in asked:
+        asked.understood("output", "tradewind-sbatch brings the output to this file; `tradewind"
+                         " logs` shows it anywhere")  # fmt: skip
+    if "error" in asked and asked.given["error"].value != pattern:
+        asked.warning("error", "stdout and stderr come back as one stream: both are in the"
+                      " --output file")  # fmt: skip
+    if "open-mode" in asked:
+        asked.understood("open-mode", "as tradewind-sbatch writes the --output file")
+
+
+def _environment(draft: Draft, asked: Asked) -> None:
+    if "export" in asked:
+        _export(draft, asked)
+    if "container-image" in asked:
+        image = asked.given["container-image"].value
+        if image.startswith(("/", "./")) or image.endswith(".sqsh"):
+            asked.error(
+                "container-image", "an image file lies at one site; name one of a registry"
+            )
+        else:
+            full = image if "://" in image else f"docker://{image.replace('#', '/', 1)}"
+            draft.put("image", full, asked.line("container-image"))
+            asked.translated("container-image", f"image: {full}")
+
+
+def _export(draft: Draft, asked: Asked) -> None:
+    inherit: list[str] = []
+    env: dict[str, str] = {}
+    for part in _parts_of_export(asked.given["export"].value):
+        name, equals, value = part.partition("=")
+        if part.upper() in ("ALL", "NONE", "NIL", ""):
+            continue
+        if not _ENV.fullmatch(name):
+            asked.error("export", f"{name[:40]!r} is no variable's name")
+        elif equals:
+            env[name] = value
+        else:
+            inherit.append(name)
+    if env:
+        draft.put("env", env, asked.line("export"))
+    draft.client = replace(draft.client, inherit=tuple(inherit))
+    names = ", ".join([*env, *inherit]) or "no variables"
+    asked.translated("export", f"env: {names}; the rest of the submitting shell's environment is"
+                     " never sent")  # fmt: skip
+
+
+def _parts_of_export(text: str) -> list[str]:
+    """Parts between commas; a comma inside quotes belongs to the value."""
+    parts, quote = [""], ""
+    for character in text:
+        if character in "\"'" and quote in ("", character):
+            quote = "" if quote else character
+        elif character == "," and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+# The job itself -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    script: str
+    arguments: Sequence[str]
+    name: str
+
+
+def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
+    first = next((n for n in ("ntasks", "nodes", "cpus-per-task") if n in asked), "nodes")
+    if layout.nodes > 1:
+        draft.put("resources.replicas", layout.nodes, asked.line("nodes"))
+    draft.put("resources.cpus", layout.cpus, asked.line("cpus-per-task") or asked.line(first))
+    if layout.memory_bytes is not None:
+        name = next(n for n in ("mem", "mem-per-cpu", "mem-per-gpu") if n in asked)
+        text = exact_bytes(layout.memory_bytes)
+        draft.put("resources.memory", text, asked.line(name))
+        asked.understood(name, f"resources.memory: {text} a node")
+    else:
+        text = exact_bytes(layout.cpus * MEMORY_PER_CPU_BYTES)
+        draft.put("resources.memory", text)
+        draft.findings.translated(
+            0, "", f"resources.memory: {text}: 2GiB a cpu, as no --mem says how much"
+        )  # fmt: skip
+    if layout.gpus:
+        wanted = request(layout.gpu_models, layout.gpus)
+        form = next(n for n in ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket",
+                                "tres-per-task") if n in asked)  # fmt: skip
+        draft.put("resources.accelerators", wanted, asked.line(form))
+        shown = wanted if isinstance(wanted, str) else f"{layout.gpus} of {len(wanted)} models"
+        asked.understood(form, f"resources.accelerators: {shown} a node")
+    shape = f"{layout.nodes} x {layout.cpus} cpus"
+    for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu"):
+        if name in asked:
+            asked.understood(
+                name, f"{layout.tasks} tasks of {layout.cpus_per_task} cpus: {shape}"
+            )
+
+
+def _run(
+    draft: Draft, asked: Asked, text: _Text, shape: tuple[Layout, ArraySpec | None]
+) -> None:
+    layout, array = shape
+    body = study(text.script, layout)
+    _tell_body(draft, body)
+    step = _STEP.search(asked.given["array"].value) if "array" in asked else None
+    directory = _directory(draft, asked)
+    setting = Setting(
+        script=text.script,
+        layout=layout,
+        name=str(draft.data["name"]),
+        arguments=text.arguments,
+        array=array,
+        step=int(step[1]) if step and int(step[1]) else 1,
+        directory=directory,
+        stdin=_stdin(asked, directory),
+        said=_said(asked, layout),
+        walltime_s=asked.read("time", values.time_s),
+        srun=body.uses_srun or "scontrol" in text.script,
+        native=bool(body.only_slurm),
+    )
+    draft.put("run", wrap(setting))
+    draft.put("workdir", ".")
+
+
+def _tell_body(draft: Draft, body: Body) -> None:
+    for line, what, why in body.warnings:
+        draft.findings.warning(line, what, why)
+    for line, what, why in body.only_slurm:
+        draft.findings.warning(line, what, f"{why}: the job is kept to Slurm sites")
+    if body.only_slurm:
+        draft.only = "slurm"
+
+
+def _directory(draft: Draft, asked: Asked) -> str:
+    option = "chdir" if "chdir" in asked else "workdir"
+    if option not in asked:
+        draft.findings.translated(
+            0, "", "workdir: the directory it is submitted from is sent along, and the job starts"
+            " in the copy"
+        )  # fmt: skip
+        return ""
+    path = asked.given[option].value
+    if path.startswith("/"):
+        asked.translated(option, "the job goes there at its start, and ends if the site has no such"
+                         " directory")  # fmt: skip
+    else:
+        asked.translated(option, "the job goes there, in the copy of the submit directory")
+    return path
+
+
+def _stdin(asked: Asked, directory: str) -> str:
+    if "input" not in asked:
+        return "/dev/null"
+    path = asked.given["input"].value
+    if "%" in path:
+        asked.warning(
+            "input", "patterns are not filled in: the file of exactly this name is read"
+        )
+    asked.understood("input", f"the script reads {short(path)}")
+    return path
+
+
+def _said(asked: Asked, layout: Layout) -> dict[str, str]:
+    """Variables Slurm sets only where their option is given."""
+    rules: tuple[tuple[str, str, Callable[[], str]], ...] = (
+        ("cpus-per-task", "SLURM_CPUS_PER_TASK", lambda: str(layout.cpus_per_task)),
+        ("ntasks-per-node", "SLURM_NTASKS_PER_NODE", lambda: str(layout.tasks_per_node)),
+        ("cpus-per-gpu", "SLURM_CPUS_PER_GPU", lambda: asked.given["cpus-per-gpu"].value),
+        ("gpus", "SLURM_GPUS", lambda: str(layout.gpus * layout.nodes)),
+        ("gpus-per-node", "SLURM_GPUS_PER_NODE", lambda: asked.given["gpus-per-node"].value),
+        (
+            "gpus-per-task",
+            "SLURM_GPUS_PER_TASK",
+            lambda: _last(asked.given["gpus-per-task"].value),
+        ),
+        ("partition", "SLURM_JOB_PARTITION", lambda: asked.given["partition"].value),
+        ("account", "SLURM_JOB_ACCOUNT", lambda: asked.given["account"].value),
+        ("qos", "SLURM_JOB_QOS", lambda: asked.given["qos"].value),
+    )
+    said = {variable: value() for option, variable, value in rules if option in asked}
+    for option, variable in (("mem", "NODE"), ("mem-per-cpu", "CPU"), ("mem-per-gpu", "GPU")):
+        size_bytes = asked.read(option, values.memory_bytes)
+        if size_bytes and layout.memory_bytes is not None:
+            said[f"SLURM_MEM_PER_{variable}"] = str(size_bytes >> 20)
+    return said
+
+
+def _last(text: str) -> str:
+    return text.rpartition(":")[2]
