@@ -40,6 +40,8 @@ def attempt_entry(attempt: Attempt) -> AttemptEntry:
         handshake_ms=attempt.handshake_ms,
         prepare_ms=attempt.prepare_ms,
         launch_ms=attempt.launch_ms,
+        fetched_bytes=attempt.fetched_bytes,
+        cached_bytes=attempt.cached_bytes,
     )
 
 

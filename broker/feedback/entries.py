@@ -87,6 +87,8 @@ class AttemptEntry:
     handshake_ms: int | None = None
     prepare_ms: int | None = None
     launch_ms: int | None = None
+    fetched_bytes: int | None = None
+    cached_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

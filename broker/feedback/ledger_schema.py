@@ -101,7 +101,9 @@ attempts = Table(
     *(_maybe_big(name) for name in ("exit_code", "signal")),
     *(_maybe_big(name) for name in ("cpu_time_ms", "memory_peak_bytes", "accelerator_busy_ms")),
     *(_maybe_big(name) for name in ("handshake_ms", "prepare_ms", "launch_ms")),
+    *(_maybe_big(name) for name in ("fetched_bytes", "cached_bytes")),
     Index("attempts_by_job", "job"),
+    Index("attempts_by_cluster", "cluster", "ended_ms"),
 )
 
 receipts = Table(
@@ -160,6 +162,14 @@ class Migration:
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     Migration(2, ("CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (ended_ms)",)),
+    Migration(
+        3,
+        (
+            "ALTER TABLE attempts ADD COLUMN fetched_bytes BIGINT",
+            "ALTER TABLE attempts ADD COLUMN cached_bytes BIGINT",
+            "CREATE INDEX IF NOT EXISTS attempts_by_cluster ON attempts (cluster, ended_ms)",
+        ),
+    ),
 )
 
 

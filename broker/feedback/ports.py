@@ -211,6 +211,10 @@ class Ledger(Protocol):
         """The ended attempts of a job in the order they were placed."""
 
     @abstractmethod
+    async def starts(self, cluster: str, limit: int) -> tuple[AttemptEntry, ...]:
+        """The last ended attempts of a cluster that had started, the latest end first."""
+
+    @abstractmethod
     async def receipts(self, job: str) -> tuple[ReceiptEntry, ...]:
         """The receipts of a job, oldest first."""
 

@@ -251,6 +251,18 @@ async def test_attempts_come_in_the_order_they_were_placed(ledger: Ledger) -> No
     assert found == [f"{JOB}-{number}" for number in (3, 1, 2, 10)]
 
 
+async def test_starts_of_a_cluster_are_the_last_that_ended_there(ledger: Ledger) -> None:
+    rows = [
+        an_attempt(f"{JOB}-{n}", ended_ms=NOW_MS + 1_000 + n, fetched_bytes=n, cached_bytes=2)
+        for n in range(1, 6)
+    ]
+    never = an_attempt(f"{JOB}-6", started_ms=None, ended_ms=NOW_MS + 9_000)
+    elsewhere = an_attempt(f"{JOB}-7", cluster="eu", ended_ms=NOW_MS + 9_000)
+    await ledger.record_attempts([*rows, never, elsewhere])
+    assert await ledger.starts("us-east-1", 3) == tuple(reversed(rows[2:]))
+    assert await ledger.starts("mars", 3) == ()
+
+
 async def test_audit_keeps_the_order_of_appending_whatever_the_clock_says(
     ledger: Ledger,
 ) -> None:

@@ -94,6 +94,13 @@ class MemoryLedger(Ledger):
         found = (entry for entry in self._attempts.values() if entry.job == clean_text(job))
         return tuple(sorted(found, key=lambda e: (e.placed_ms, len(e.uid), e.uid)))
 
+    async def starts(self, cluster: str, limit: int) -> tuple[AttemptEntry, ...]:
+        """See `Ledger`."""
+        found = (
+            e for e in self._attempts.values() if e.cluster == clean_text(cluster) and e.started_ms
+        )
+        return tuple(sorted(found, key=lambda e: (-e.ended_ms, e.uid))[:limit])
+
     async def receipts(self, job: str) -> tuple[ReceiptEntry, ...]:
         """See `Ledger`."""
         found = (entry for entry in self._receipts.values() if entry.job == clean_text(job))

@@ -111,6 +111,14 @@ class SqlLedger(Ledger):
         rows = await self._read(query.order_by(*order))
         return tuple(AttemptEntry(**row._mapping) for row in rows)
 
+    async def starts(self, cluster: str, limit: int) -> tuple[AttemptEntry, ...]:
+        """See `Ledger`."""
+        table = schema.attempts
+        query = _select(table, AttemptEntry).where(table.c.cluster == clean_text(cluster))
+        order = (table.c.ended_ms.desc(), table.c.uid)
+        rows = await self._read(query.where(table.c.started_ms > 0).order_by(*order).limit(limit))
+        return tuple(AttemptEntry(**row._mapping) for row in rows)
+
     async def receipts(self, job: str) -> tuple[ReceiptEntry, ...]:
         """See `Ledger`."""
         table = schema.receipts

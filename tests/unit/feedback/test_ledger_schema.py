@@ -48,13 +48,22 @@ def test_a_fresh_database_is_made_at_the_newest_version(engine: Engine) -> None:
         assert applied(connection) == [(newest, 7)]
 
 
-def test_a_ledger_of_the_first_version_learns_to_find_jobs_by_their_end(engine: Engine) -> None:
+def test_a_ledger_of_the_first_version_learns_what_later_ones_know(engine: Engine) -> None:
+    later = {"fetched_bytes", "cached_bytes"}
     with engine.begin() as connection:
         schema.migrate(connection, now_ms=1, migrations=())
         connection.execute(text("DROP INDEX jobs_by_end"))
+        connection.execute(text("DROP INDEX attempts_by_cluster"))
+        for name in later:
+            connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {name}"))
         schema.migrate(connection, now_ms=2)
-        indexes = {row[1] for row in connection.execute(text("PRAGMA index_list(jobs)"))}
-        assert "jobs_by_end" in indexes
+        indexes = {
+            row[1]
+            for table in ("jobs", "attempts")
+            for row in connection.execute(text(f"PRAGMA index_list({table})"))
+        }
+        assert {"jobs_by_end", "attempts_by_cluster"} <= indexes
+        assert later <= columns(connection, "attempts")
 
 
 def test_an_older_database_takes_every_step_it_lacks_once(engine: Engine) -> None:
