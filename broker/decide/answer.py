@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.decide.warm_file import prices_to_json
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 
@@ -41,6 +42,8 @@ def plan_to_json(problem: Problem, plan: Plan, cpu_s: float) -> dict[str, Any]:
             for item in plan.unplaced
         ],
     }
+    if plan.prices is not None:
+        answer["prices"] = prices_to_json(plan.prices)
     per_node = {pool.name for pool in problem.pools if pool.per_node}
     shown = per_node | set(plan.charged_as_packed)
     if shown:

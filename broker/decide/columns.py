@@ -3,14 +3,14 @@ those that the prices found say are missing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.decide.meter import Meter
 from broker.decide.options import Booleans, Floats, Integers
 from broker.decide.prices_lp import LpAnswer, Master
-from broker.decide.relaxation import Relaxation
+from broker.decide.relaxation import Entries, Relaxation
 
 _FIRST = 4
 _MORE = 4
@@ -21,28 +21,48 @@ _CLOSE = 2e-5
 _LEAST_ITERATIONS = 200
 
 
+_FIRST_ITERATIONS = 3.2
+_ITERATIONS = 5.0
+"""Simplex iterations by class that the first round, and the first two, are reckoned to take."""
+_LEAST_SAMPLE = 200
+
+
 @dataclass(frozen=True, slots=True)
 class Priced:
     """What a relaxation says. `prices` per row; `worth` per option is its gain minus what it takes
     at these prices; `values` are copies per option of the relaxed optimum over the columns looked
-    at (None when it was not reached); no plan gains more than `bound`, which may be that of other
-    prices found on the way. `rounds` were solved to their optimum."""
+    at (None where only a sample was); no plan gains more than `bound`, which may be that of other
+    prices found on the way."""
 
     prices: Floats
     worth: Floats
     values: Floats | None
     bound: float
-    rounds: int
 
 
 class Columns:
-    """Column generation over one relaxation. Later calls of `run` go on from the last one."""
+    """Column generation over one relaxation. Later calls of `run` go on from the last one.
 
-    def __init__(self, relaxation: Relaxation, meter: Meter) -> None:
-        """Raises `LpFailed` when the LP solver is missing."""
+    Where there is no time for all classes a sample stands for them, each for so many as have its
+    priority: its prices are near, its values are of no use."""
+
+    def __init__(self, relaxation: Relaxation, meter: Meter, cpu_s: float) -> None:
+        """`cpu_s` is about what may be spent. Raises `LpFailed` when the LP solver is missing."""
         self._rows = relaxation
         self._meter = meter
-        self._master = Master(relaxation.high)
+        classes = len(relaxation.case.classes)
+        self._times = _sample(relaxation, meter, cpu_s)
+        self.sampled = bool((self._times != 1.0).any())
+        kept = np.flatnonzero(self._times > 0)
+        # Rows of classes that are left out do not exist for the solver.
+        self._lp_row = np.full(relaxation.rows, -1, dtype=np.int64)
+        self._lp_row[kept] = np.arange(len(kept))
+        rest = np.arange(classes, relaxation.rows)
+        self._lp_row[rest] = rest - classes + len(kept)
+        self._rows_kept = np.concatenate([kept, rest])
+        high = relaxation.high.copy()
+        high[:classes] *= self._times
+        self._master = Master(high[self._rows_kept])
         self._present: Booleans = np.zeros(len(relaxation.case.options), dtype=np.bool_)
         self._order: list[Integers] = []
         self._node_usd = relaxation.case.problem.objective.fragmentation_usd_per_node
@@ -50,37 +70,40 @@ class Columns:
         self._master.add(
             np.full(opened, -self._node_usd),
             np.array(relaxation.opened_most),
-            relaxation.opened_entries(),
+            self._lp_entries(relaxation.opened_entries()),
         )
 
-    def run(self, gain: Floats, start: Integers, cpu_s: float) -> Priced | None:
-        """Maximise `gain` (per option) within about so many CPU seconds, starting from the options
-        `start` and the best of each class. None when not even prices were found. Raises
+    def run(
+        self, gain: Floats, start: Integers, cpu_s: float, rounds: int = _ROUNDS
+    ) -> Priced | None:
+        """Maximise `gain` (per option) within about so many CPU seconds and rounds, starting from
+        the options `start` and the best of each class. None when nothing was found. Raises
         `LpFailed`."""
         stop_s = self._meter.left_s - cpu_s
         first = np.union1d(start, self._best(gain, np.arange(len(gain)), _FIRST))
         new = first[~self._present[first]]
+        new = new[self._times[self._rows.case.options.class_index[new]] > 0]
         if self._order:
             self._go_on(gain)
         best: Priced | None = None
-        for rounds in range(_ROUNDS):
+        for _ in range(rounds):
             self._add(gain, new)
-            answer = self._solve(stop_s)
-            if answer is None:
+            # Without a first answer there is nothing to repair by: it may take all that is left.
+            answer = self._solve(0.0 if best is None else stop_s)
+            if answer is None or not answer.solved:
                 break
-            found = self._priced(gain, answer, rounds + 1)
-            bound = found.bound if best is None else min(best.bound, found.bound)
-            best = Priced(found.prices, found.worth, found.values, bound, found.rounds)
-            missing = bound - answer.objective
-            if not answer.solved or missing <= _CLOSE * abs(bound):
+            found = self._priced(gain, answer)
+            best = found if best is None else replace(found, bound=min(best.bound, found.bound))
+            missing = best.bound - answer.objective
+            if not self.sampled and missing <= _CLOSE * abs(best.bound):
                 break
-            new = self._missing(found, answer)
+            new = self._missing(found)
             if not len(new):
                 break
         return best
 
     def _solve(self, stop_s: float) -> LpAnswer | None:
-        meter, rows = self._meter, self._rows.rows
+        meter, rows = self._meter, len(self._rows_kept)
         iterations = meter.simplex_iterations(rows, meter.left_s - stop_s)
         if iterations < _LEAST_ITERATIONS:
             return None
@@ -88,20 +111,22 @@ class Columns:
         meter.charge_simplex(answer.iterations, rows)
         return answer
 
-    def _priced(self, gain: Floats, answer: LpAnswer, rounds: int) -> Priced:
-        worth = self._rows.worth(gain, answer.prices)
+    def _priced(self, gain: Floats, answer: LpAnswer) -> Priced:
+        prices = np.zeros(self._rows.rows)
+        prices[self._rows_kept] = answer.prices
+        worth = self._rows.worth(gain, prices)
         self._meter.charge(self._meter.pricing_s)
         values = None
-        if answer.solved:
+        if not self.sampled:
             values = np.zeros(len(gain))
             values[np.concatenate(self._order)] = answer.values[len(self._rows.opened) :]
-        bound = self._rows.bound(answer.prices, worth)
-        return Priced(answer.prices, worth, values, bound, rounds)
+        return Priced(prices, worth, values, self._rows.bound(prices, worth))
 
-    def _missing(self, found: Priced, answer: LpAnswer) -> Integers:
-        reduced = found.worth - answer.prices[self._rows.case.options.class_index]
+    def _missing(self, found: Priced) -> Integers:
+        classes = self._rows.case.options.class_index
+        reduced = found.worth - found.prices[classes]
         scale = 1e-9 * float(np.max(np.abs(found.worth), initial=1.0))
-        candidates = np.flatnonzero((reduced > scale) & ~self._present)
+        candidates = np.flatnonzero((reduced > scale) & ~self._present & (self._times[classes] > 0))
         return self._best(reduced, candidates, _MORE)
 
     def _best(self, score: Floats, among: Integers, number: int) -> Integers:
@@ -122,10 +147,39 @@ class Columns:
             self._present[new] = True
             self._order.append(new)
             most = self._rows.case.options.most[new].astype(np.float64)
-            self._master.add(gain[new], most, self._rows.entries(new))
+            k = self._rows.case.options.class_index[new]
+            # What holds all copies of its class holds those it stands for, as far as rows allow.
+            most = np.where(most >= self._rows.count[k], most * self._times[k], most)
+            self._master.add(gain[new], most, self._lp_entries(self._rows.entries(new)))
+
+    def _lp_entries(self, entries: Entries) -> Entries:
+        return replace(entries, row=self._lp_row[entries.row])
 
     def _go_on(self, gain: Floats) -> None:
         """Take over what has changed since the last run: the gains, and what tiers must reach."""
         self._master.set_gains(len(self._rows.opened), gain[np.concatenate(self._order)])
         tiers = np.array(list(self._rows.tiers.values()), dtype=np.int64)
-        self._master.set_highs(tiers, self._rows.high[tiers])
+        self._master.set_highs(self._lp_row[tiers], self._rows.high[tiers])
+
+
+def _sample(rows: Relaxation, meter: Meter, cpu_s: float) -> Floats:
+    """How many classes each one stands for: 1 for all where there is time, 0 for those left out."""
+    classes = len(rows.count)
+    beside = rows.rows - classes
+    if meter.simplex_s(_FIRST_ITERATIONS * classes, rows.rows) <= cpu_s:
+        return np.ones(classes)
+    kept = classes
+    while kept > _LEAST_SAMPLE and meter.simplex_s(_ITERATIONS * kept, kept + beside) > cpu_s:
+        kept = int(kept * 0.9)
+    facts = rows.case.facts
+    # Every so many of a list that has those alike side by side.
+    order = np.lexsort((rows.gang, rows.size, np.array(facts.priority)))
+    chosen = order[np.arange(kept) * classes // kept]
+    times = np.zeros(classes)
+    asked = rows.count * rows.gang
+    for priority in set(facts.priority):
+        members = np.array(facts.priority) == priority
+        picked = chosen[members[chosen]]
+        if len(picked):
+            times[picked] = float(asked[members].sum()) / float(asked[picked].sum())
+    return times

@@ -11,12 +11,14 @@ from broker.decide.solver import Effort
 DETERMINISTIC_PER_CPU_S = 0.33
 """CP-SAT's deterministic time that takes about one CPU second."""
 _OPTION_S = 0.4e-6
-_CLASS_S = 40e-6
-_POOL_S = 60e-6
+_CLASS_S = 14e-6
+_POOL_S = 30e-6
 _SIMPLEX_S = 1.0e-8
 """Per iteration and row."""
 _PRICING_S = 60e-9
 """Per option, for looking at all of them once at some prices."""
+_LOADING_S = 0.08
+"""Loading the solvers, once in a process."""
 _ENDING = 2.5
 """The packing, the reasons and the verifier take about as long as so many greedy passes."""
 
@@ -29,9 +31,9 @@ class Meter:
         """`sizes` are the numbers of classes, options and pools."""
         classes, options, pools = sizes
         self.wall_s = wall_s
-        self.pass_s = classes * _CLASS_S * 0.75 + pools * _POOL_S * 0.5
-        building_s = options * _OPTION_S + pools * _POOL_S
-        self.left_s = cpu_s - building_s - (2 + _ENDING) * self.pass_s
+        self.pass_s = classes * _CLASS_S + pools * _POOL_S
+        building_s = options * _OPTION_S + classes * _CLASS_S + pools * _POOL_S
+        self.left_s = cpu_s - _LOADING_S - building_s - (2 + _ENDING) * self.pass_s
         self.pricing_s = options * _PRICING_S
 
     def charge(self, cpu_s: float) -> None:
@@ -40,7 +42,11 @@ class Meter:
 
     def charge_simplex(self, iterations: int, rows: int) -> None:
         """Take iterations of the LP solver off."""
-        self.left_s -= _SIMPLEX_S * iterations * rows
+        self.left_s -= self.simplex_s(iterations, rows)
+
+    def simplex_s(self, iterations: float, rows: int) -> float:
+        """CPU seconds that so many iterations of the LP solver are reckoned to take."""
+        return _SIMPLEX_S * iterations * rows
 
     def simplex_iterations(self, rows: int, cpu_s: float) -> int:
         """How many iterations take about so many CPU seconds."""

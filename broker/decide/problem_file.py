@@ -25,6 +25,7 @@ from broker.decide.strict_json import (
     truth,
     whole,
 )
+from broker.decide.warm_file import read_warm
 from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
 
 __all__ = ["Key", "ProblemError", "parse_problem", "problem_from_json"]
@@ -143,6 +144,7 @@ PROBLEM_KEYS = {
     "pools": Key(_objects(POOL_KEYS), required=True),
     "tenants": Key(_objects(TENANT_KEYS)),
     "jobs": Key(_objects(JOB_KEYS), required=True),
+    "warm": Key(read_warm),
 }
 
 # The whole ----------------------------------------------------------------------------------
@@ -183,6 +185,7 @@ def problem_from_json(document: Any) -> Problem:
         rtt_ms=_square(read["rtt_ms"], "rtt_ms", len(regions)),
         egress_usd_per_gb=_square(read["egress_usd_per_gb"], "egress_usd_per_gb", len(regions)),
         now=read["now"] or "",
+        warm=read["warm"],
     )
 
 

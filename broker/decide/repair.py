@@ -18,8 +18,12 @@ from broker.decide.solver import Answer, Effort, Solve
 
 _SCALES = ((8, 300, 0.03), (12, 500, 0.08), (20, 800, 0.2))
 """(pools, options, deterministic time) of a neighbourhood: the next when the last finds nothing."""
-_STEP_S = 0.004
-"""CPU seconds of a step beside the solver."""
+_HOLDING_S = 120e-9
+"""CPU seconds by option for looking at a plan as a whole."""
+_STEP_S = 0.003
+_STEP_CLASS_S = 0.5e-6
+_STEP_OPTION_S = 30e-9
+"""CPU seconds of a step beside the solver: at least, by class, and by ten options."""
 _FINE = 1024
 _LARGEST = 2.0**45
 
@@ -49,6 +53,9 @@ class Repair:
         self._changed = np.zeros(len(rows.case.problem.pools), dtype=np.int64)
         self._opened = set(rows.opened)
         self._pools, self._columns, self._effort = _SCALES[0]
+        options, classes = len(rows.case.options), len(rows.case.classes)
+        self._step_s = _STEP_S + classes * _STEP_CLASS_S + options * _STEP_OPTION_S / 10
+        meter.charge(options * _HOLDING_S)
         self.steps = 0
         self.better = 0
 
@@ -58,7 +65,7 @@ class Repair:
         for self._pools, self._columns, self._effort in _SCALES:
             self._tried.clear()
             better = -1
-            while better != self.better and self._meter.left_s - stop_s >= _STEP_S:
+            while better != self.better and self._meter.left_s - stop_s >= self._step_s:
                 better = self.better
                 self._sweep(stop_s)
         return self._holding.counts
@@ -66,7 +73,7 @@ class Repair:
     def _sweep(self, stop_s: float) -> None:
         """Go through the neighbourhoods once, where most is lost first, until the time is over."""
         for pools in self._neighbourhoods():
-            if self._meter.left_s - stop_s < _STEP_S:
+            if self._meter.left_s - stop_s < self._step_s:
                 return
             key = tuple(sorted(pools.tolist()))
             version = int(self._changed[pools].sum())
@@ -126,7 +133,7 @@ class Repair:
     def _step(self, pools: Integers) -> bool:
         """Decide some pools anew; True when that is better."""
         self.steps += 1
-        self._meter.charge(_STEP_S)
+        self._meter.charge(self._step_s)
         options = self._options(pools)
         if not len(options):
             return False

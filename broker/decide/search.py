@@ -26,6 +26,8 @@ from broker.model.warm import Warm
 _TIER_FACTOR = 8.0
 """In place_first an accelerator of a priority counts so many times one of the next lower while
 prices are looked for, and one of the lowest so many times its dearest place."""
+_TIER_ROUNDS = 2
+"""Rounds of column generation that look at what tiers can reach: the rest is cost."""
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
 """Share of the copies placed before that may move, where there is a plan to start from."""
@@ -81,19 +83,21 @@ class Search:
         meter = self._meter
         share_s = meter.left_s * _LP_SHARE
         try:
-            columns = Columns(self._rows, meter)
+            columns = Columns(self._rows, meter, share_s)
             if not self._rows.tiers:
                 priced = columns.run(self._gain, floors, share_s)
                 self._passes(priced)
                 return priced
-            priced = columns.run(self._gain + self._tier_gain(), floors, share_s / 2)
+            tiered = self._gain + self._tier_gain()
+            priced = columns.run(tiered, floors, share_s, rounds=_TIER_ROUNDS)
             self._passes(priced)
             if priced is None:
                 return None
             # What the tiers reach is held; among those plans the cheapest is looked for.
             self._rows.hold(self._best.placed)
-            cheap = columns.run(self._gain, self._best.counts.nonzero()[0], share_s / 2)
-            if cheap is not None and cheap.values is not None:
+            share_s = meter.left_s * _LP_SHARE
+            cheap = columns.run(self._gain, self._best.counts.nonzero()[0], share_s)
+            if cheap is not None:
                 self._passes(cheap)
                 return cheap
         except LpFailed as error:
@@ -124,7 +128,7 @@ class Search:
         worth = self._rows.worth(self._gain, prices)
         suggested = self._suggested(warm)
         self._pass(suggested, worth, Lead.TIER, pass_orders(self._case)[0])
-        return Priced(prices, worth, suggested, self._rows.bound(prices, worth), 0)
+        return Priced(prices, worth, suggested, self._rows.bound(prices, worth))
 
     def _suggested(self, warm: Warm) -> Floats | None:
         """Copies per option of the last plan."""

@@ -1,0 +1,1 @@
+"""`tradewind bench`: measure this build on made-up problems."""
