@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
 from broker.model import problem as pm
@@ -18,6 +19,8 @@ from broker.model.jobs import Attempt, Job
 from broker.model.policies import ISOLATION_GRADES, Ruling
 from broker.sense.accounting import free_pools
 from broker.sense.fleet import unusable
+from broker.sense.start_delay import StartDelays, StartEstimate
+from federation.ids import Cluster
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_duration
@@ -63,6 +66,11 @@ class World:
     tenants: Mapping[str, TenantPolicy]
     now_ms: int
     typed_rtt_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    starts: StartDelays = field(default_factory=StartDelays)
+
+    def start_at(self, cluster: str, blobs: Mapping[str, int]) -> StartEstimate:
+        """The expected start of a job that needs these blobs there. Raises KeyError."""
+        return self.starts.estimate(self.fleet.clusters[Cluster(cluster)], blobs, self.now_ms)
 
 
 def pool_name(cluster: str, pool: str) -> str:
@@ -94,6 +102,7 @@ class ProblemBuilder:
             fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly
         )
         self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
+        self._cold = ColdStarts(self._views, world.starts, world.now_ms)
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
         self._pools: list[pm.Pool] = []
 
@@ -105,13 +114,15 @@ class ProblemBuilder:
 
     def job(self, waiting: Waiting) -> pm.Job:
         """One job of the problem."""
-        rules = _rules(waiting)
+        image = self._cold.image(waiting.spec)
+        in_time = waiting.spec.placement.max_start_delay_s
+        rules = (_rules(waiting), None if in_time is None else image)
         known = self._excluded.get(rules)
         now_ms = self._world.now_ms
         if known is None:
-            found = _excluded(waiting, self._views, self._distances, now_ms)
+            found = _excluded(waiting, self._views, self._distances, self._world)
             known = self._excluded[rules] = waiting, found
-        return _job(waiting, known[1], now_ms)
+        return _job(waiting, known[1], now_ms, image)
 
     def problem(self, jobs: Sequence[pm.Job]) -> pm.Problem:
         """The problem of these jobs, which stand oldest first, in the pools worked out."""
@@ -120,7 +131,7 @@ class ProblemBuilder:
         priorities = sorted({job.priority for job in jobs})
         return pm.Problem(
             regions=regions,
-            clusters=tuple(_cluster(view) for view in self._views),
+            clusters=tuple(self._cluster(view) for view in self._views),
             pools=tuple(self._pools),
             jobs=tuple(jobs),
             objective=pm.Objective(
@@ -136,6 +147,13 @@ class ProblemBuilder:
         )
 
 
+    def _cluster(self, view: ClusterView) -> pm.Cluster:
+        """What a start takes there: what is not paid for, and by image what is."""
+        name, region = view.identity.name, view.identity.region
+        start_s = self._world.start_at(name, {}).p50_s
+        return pm.Cluster(name, region, self._cold.seconds(name), start_delay_s=start_s)
+
+
 def _rules(waiting: Waiting) -> Hashable:
     """What of a job decides which clusters are closed to it. A ruling that adds something is
     told by its identity: copies of a class share theirs."""
@@ -144,18 +162,6 @@ def _rules(waiting: Waiting) -> Hashable:
     of_policies = 0 if plain else id(ruling)
     of_spec = (spec.placement.model_dump_json(), spec.resources.isolation, spec.image)
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies
-
-
-def _cluster(view: ClusterView) -> pm.Cluster:
-    return pm.Cluster(
-        view.identity.name, view.identity.region, start_delay_s=start_delay_s(view)
-    )
-
-
-def start_delay_s(view: ClusterView) -> float:
-    """Seconds from a decision to a start there, as learned from starts before."""
-    delay_ms = view.capacity.start_p50_ms if view.capacity else 0
-    return (delay_ms + view.handshake_ms) / 1000
 
 
 def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
@@ -227,7 +233,9 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     return {CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
 
 
-def _job(waiting: Waiting, excluded: dict[str, Refusal], now_ms: int) -> pm.Job:
+def _job(
+    waiting: Waiting, excluded: dict[str, Refusal], now_ms: int, image: str | None
+) -> pm.Job:
     job, spec = waiting.job, waiting.spec
     place, resources = spec.placement, spec.resources
     models, per_replica = slots(spec)
@@ -257,7 +265,7 @@ def _job(waiting: Waiting, excluded: dict[str, Refusal], now_ms: int) -> pm.Job:
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour
         ),
-        image=spec.image,
+        image=image,
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         excluded=excluded,
     )
@@ -271,7 +279,7 @@ def _excluded(
     waiting: Waiting,
     views: Sequence[ClusterView],
     distances: Distances,
-    now_ms: int,
+    world: World,
 ) -> dict[str, Refusal]:
     found: dict[str, Refusal] = {}
     for view in views:
@@ -279,9 +287,9 @@ def _excluded(
             policy_refusal(waiting.ruling, view, distances)
             or _not_named(waiting.spec, view)
             or _not_trusted(waiting, view)
-            or _avoided(waiting.job, view, now_ms)
+            or _avoided(waiting.job, view, world.now_ms)
             or _rtt_unknown(waiting.spec, view, distances.known)
-            or _starts_late(waiting.spec, view)
+            or _starts_late(waiting.spec, view, world)
         )
         if refusal is not None:
             found[view.identity.name] = refusal
@@ -346,9 +354,12 @@ def _avoided(job: Job, view: ClusterView, now_ms: int) -> Refusal | None:
     return None
 
 
-def _starts_late(spec: JobSpec, view: ClusterView) -> Refusal | None:
-    limit_s, delay_s = spec.placement.max_start_delay_s, start_delay_s(view)
-    if limit_s is None or delay_s <= limit_s:
+def _starts_late(spec: JobSpec, view: ClusterView, world: World) -> Refusal | None:
+    limit_s = spec.placement.max_start_delay_s
+    if limit_s is None:
+        return None
+    delay_s = world.start_at(view.identity.name, blobs_of(spec)).p50_s
+    if delay_s <= limit_s:
         return None
     return Refusal(
         RefusalCode.START_DELAY_EXCEEDED,

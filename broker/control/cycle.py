@@ -13,6 +13,7 @@ from typing import Protocol
 
 from broker.control.books import Admitted, Books, copies_wanted
 from broker.control.build_problem import ProblemBuilder, Waiting, World
+from broker.control.cold_start import blobs_of
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
@@ -21,6 +22,7 @@ from broker.model.jobs import Job, Terms
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.sense.fleet import read_tenants, unusable
+from broker.sense.start_delay import StartDelays
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.jobs import JobSpec
@@ -63,6 +65,7 @@ class CycleRecord:
     world: World
     applier: PlanApplier
     policies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by job, if any
+    blobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the same
 
 
 class Cycles:
@@ -138,6 +141,7 @@ class Cycles:
                 world,
                 applier,
                 {w.job.id: w.ruling.policies for w in waiting if w.ruling and w.ruling.policies},
+                {w.job.id: blobs for w in waiting if (blobs := blobs_of(w.spec))},
             )
         )
         return len(applier.placed)
@@ -190,6 +194,7 @@ class Sources:
     record: Callable[[CycleRecord], None]
     bell: asyncio.Event
     alarm: Callable[[str], None] = lambda text: None
+    starts: StartDelays = field(default_factory=StartDelays)
 
 
 def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:
@@ -206,6 +211,7 @@ def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int
         tenants=read_tenants(projection),
         now_ms=now_ms,
         typed_rtt_ms=sources.typed_rtt_ms,
+        starts=sources.starts,
     )
 
 

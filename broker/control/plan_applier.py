@@ -13,12 +13,12 @@ from typing import Protocol
 
 from broker.control.books import copies_wanted
 from broker.control.build_problem import World
+from broker.control.cold_start import blobs_of
 from broker.control.round import PLACED_A_ROUND, Round
 from broker.control.slices import first_tasks
 from broker.lifecycle import events as ev
 from broker.lifecycle.handlers import Rejected
 from broker.model import problem as pm
-from broker.model.fleet import ClusterView
 from broker.model.jobs import Attempt, Job
 from broker.model.plan import Assignment, Plan, Unplaced
 from federation.ids import AttemptUid, Cluster, attempt_uid
@@ -138,6 +138,7 @@ class PlanApplier:
         seq = round_.next_seq(pool.cluster)
         tasks = first_tasks(job, width) if job.is_array else Runs()
         resources = spec.resources
+        start = self.world.start_at(pool.cluster, blobs_of(spec))
         per_replica = resources.accelerator_count or max(1, -(-resources.cpus_milli // 1000))
         return Attempt(
             uid=AttemptUid(attempt_uid(job.id, job.attempts_made + 1)),
@@ -163,12 +164,7 @@ class PlanApplier:
             price_micro_usd_per_accelerator_hour=price.marginal_micro_usd if price else 0,
             price_source=price.source if price else "",
             price_as_of_ms=price.as_of_ms if price else 0,
-            expected_start_delay_ms=expected_start_delay_ms(view),
-            handshake_ms=view.handshake_ms,
+            expected_start_delay_ms=start.p50_ms,
+            expected_start_p90_ms=start.p90_ms,
             cycle=self.cycle,
         )
-
-
-def expected_start_delay_ms(view: ClusterView) -> int:
-    """Half a round trip over the kept session plus what the site learned of its own starts."""
-    return view.handshake_ms + (view.capacity.start_p50_ms if view.capacity else 0)

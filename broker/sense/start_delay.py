@@ -87,6 +87,7 @@ class StartDelays:
     def __init__(self) -> None:
         self._samples: dict[str, dict[str, StartSample]] = {}
         self._learned: dict[str, _Learned] = {}
+        self._usual_rate: float | None = None
 
     def observe(self, sample: StartSample) -> None:
         """Learn from one start; the same one twice teaches nothing new."""
@@ -97,6 +98,7 @@ class StartDelays:
         if len(kept) > SAMPLES:
             del kept[next(iter(kept))]
         self._learned.pop(sample.cluster, None)
+        self._usual_rate = None
 
     def estimate(
         self, view: ClusterView, blobs: Mapping[str, int], now_ms: int
@@ -129,10 +131,10 @@ class StartDelays:
         if view.cache is not None and view.cache.fetch_bytes_per_s:
             own = float(view.cache.fetch_bytes_per_s)
             return own, own / 2
-        others = sorted(self._of(name).rate[0] for name in self._samples)
-        known = [rate for rate in others if rate]
-        rate = known[len(known) // 2] if known else RATE_BYTES_PER_S
-        return rate, rate / 2
+        if self._usual_rate is None:
+            known = sorted(rate for name in self._samples if (rate := self._of(name).rate[0]))
+            self._usual_rate = _quantile(known, 0.5) or RATE_BYTES_PER_S
+        return self._usual_rate, self._usual_rate / 2
 
     def _of(self, cluster: str) -> _Learned:
         learned = self._learned.get(cluster)

@@ -1,0 +1,100 @@
+"""What starting cold costs each job at each cluster, as the planning problem takes it. Pure.
+
+The problem has the cold start per cluster and image. A job's files are put into the same words:
+jobs that would fetch for about as long at every cluster share a made-up image name, whose seconds
+each cluster lists. Durations are in steps and there are few names, so that jobs which differ only
+in files are still alike to the decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from broker.model.fleet import ClusterView
+from broker.sense.start_delay import CACHE_AGE_MAX_MS, StartDelays
+from federation.jobs import JobSpec
+
+LEAST_S = 0.5
+"""A shorter fetch is the same as none."""
+NAMES_MAX = 64
+"""Names that know of single caches; jobs beyond are taken for cold everywhere."""
+
+Steps = tuple[float, ...]
+
+
+def blobs_of(spec: JobSpec) -> Mapping[str, int]:
+    """What a job starts with: digest and bytes of every blob."""
+    blobs = {file.sha256: file.size_bytes for file in spec.files}
+    if spec.workdir is not None:
+        blobs[spec.workdir.archive] = spec.workdir.size_bytes
+    return blobs
+
+
+def stepped(figure: float) -> float:
+    """A figure above 0 in steps of 1, 2 and 5: the nearest by ratio."""
+    decade = 10.0 ** math.floor(math.log10(figure))
+    return min((decade * step for step in (1, 2, 5, 10)), key=lambda s: abs(math.log(s / figure)))
+
+
+def stepped_s(seconds: float) -> float:
+    """A duration in steps; 0 below `LEAST_S`."""
+    return stepped(seconds) if seconds >= LEAST_S else 0.0
+
+
+class ColdStarts:
+    """The made-up images of one problem."""
+
+    def __init__(self, views: Sequence[ClusterView], delays: StartDelays, now_ms: int) -> None:
+        self._rates = [delays.rate_bytes_per_s(view) for view in views]
+        self._slowest = min(self._rates, default=1.0)
+        self._holders: dict[str, list[int]] = defaultdict(list)
+        for index, view in enumerate(views):
+            if view.cache is not None and now_ms - view.cache.received_ms <= CACHE_AGE_MAX_MS:
+                for sha256 in view.cache.blobs:
+                    self._holders[sha256].append(index)
+        self._index = {str(view.identity.name): index for index, view in enumerate(views)}
+        self._names: dict[tuple[str, Steps], str] = {}
+        self._cold: dict[int, Steps] = {}
+
+    def image(self, spec: JobSpec) -> str | None:
+        """Under which name the problem knows what this job has to have at its place."""
+        blobs = blobs_of(spec)
+        total_bytes = sum(blobs.values())
+        if total_bytes / self._slowest < LEAST_S:
+            return spec.image
+        cold = self._everywhere(total_bytes)
+        steps = self._with_caches(cold, blobs, total_bytes)
+        image = spec.image or ""
+        if not any(steps):
+            return spec.image
+        if (image, steps) not in self._names and len(self._names) >= NAMES_MAX:
+            steps = cold
+        return self._names.setdefault((image, steps), f"{image}#{len(self._names)}")
+
+    def seconds(self, cluster: str) -> dict[str, float]:
+        """Cold start of every name there, for the names given out so far."""
+        index = self._index[cluster]
+        return {name: steps[index] for (_, steps), name in self._names.items() if steps[index]}
+
+    def _everywhere(self, total_bytes: int) -> Steps:
+        """The seconds where nothing is cached; few different ones, by the size in steps too."""
+        size = round(stepped(total_bytes))
+        known = self._cold.get(size)
+        if known is None:
+            known = tuple(stepped_s(size / rate) for rate in self._rates)
+            self._cold[size] = known
+        return known
+
+    def _with_caches(self, cold: Steps, blobs: Mapping[str, int], total_bytes: int) -> Steps:
+        cached: dict[int, int] = defaultdict(int)
+        for sha256, size_bytes in blobs.items():
+            for index in self._holders.get(sha256, ()):
+                cached[index] += size_bytes
+        if not cached:
+            return cold
+        steps = list(cold)
+        for index, found_bytes in cached.items():
+            steps[index] = stepped_s((total_bytes - found_bytes) / self._rates[index])
+        return tuple(steps)
