@@ -9,8 +9,6 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.tradewind-installed
 ARGS ?=
-# Test files that run side by side: many of them mostly wait for real processes.
-WORKERS ?= 4
 
 # What the tests need from Debian; nothing of it is needed to run Tradewind itself.
 SERVICES := ca-certificates etcd-server etcd-client procps python3-venv
@@ -48,14 +46,14 @@ down: $(STAMP) ## Stop the federation on this machine
 	@$(BIN)/tradewind down $(ARGS)
 
 test: $(STAMP) ## Run all tests; those of a service that is not there skip and name it
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest $(ARGS)
 
 check: $(STAMP) ## Format, types, layers, generated code, unit tests: before every commit
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(PY) proto/generate.py --check
-	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not slow" tests/unit tests/architecture $(ARGS)
+	@$(PY) -m pytest -q -m "not slow" tests/unit tests/architecture $(ARGS)
 
 services: ## Install what the tests need from Debian (needs root); starts no service
 	@if [[ "$$(id -u)" != 0 ]]; then echo "make services: run it as root" >&2; exit 1; fi
