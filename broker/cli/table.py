@@ -61,6 +61,8 @@ TABLE: tuple[Entry, ...] = (
     Entry("demo", f"{_COMMANDS}.demo:demo", "See a whole federation at work, then gone", _HERE,
           "broker"),
     Entry("broker", f"{_COMMANDS}.broker:app", "Run a broker", _HERE, "broker"),
+    Entry("bench", f"{_COMMANDS}.bench:app", "Measure this build beside floors of the same run",
+          _HERE, "broker"),
     Entry("doctor", f"{_COMMANDS}.doctor:doctor", "Check this machine and the way to the broker",
           _HERE),
     Entry("version", f"{_COMMANDS}.federation:version", "Versions here and at the broker", _HERE),

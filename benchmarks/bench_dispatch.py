@@ -1,0 +1,9 @@
+"""`make bench`: what `tradewind bench dispatch` measures; passes --json and --runs on."""
+
+import sys
+
+from broker.cli import main
+
+if __name__ == "__main__":
+    sys.argv = ["tradewind", "bench", "dispatch", *sys.argv[1:]]
+    sys.exit(main())
