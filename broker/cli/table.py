@@ -60,6 +60,8 @@ TABLE: tuple[Entry, ...] = (
     Entry("down", f"{_COMMANDS}.up:down", "Stop the federation on this machine", _HERE),
     Entry("demo", f"{_COMMANDS}.demo:demo", "See a whole federation at work, then gone", _HERE,
           "broker"),
+    Entry("simulate", f"{_COMMANDS}.simulate:simulate",
+          "Run a scenario in virtual time: what if", _HERE, "broker"),
     Entry("broker", f"{_COMMANDS}.broker:app", "Run a broker", _HERE, "broker"),
     Entry("bench", f"{_COMMANDS}.bench:app", "Measure this build beside floors of the same run",
           _HERE, "broker"),

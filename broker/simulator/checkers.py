@@ -20,7 +20,6 @@ from broker.state.projection import Projection
 NowS = Callable[[], float]
 Say = Callable[[str], None]
 METER_SLACK_S = 3.0
-KILLED_SLACK_S = 5.0
 
 
 @dataclass(slots=True)
@@ -43,7 +42,6 @@ class Auditor:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
     cancelled: dict[str, int] = field(default_factory=dict)
-    kills_s: list[float] = field(default_factory=list)
 
     async def run(self, now_s: NowS, say: Say) -> None:
         """Follow for ever."""
@@ -157,15 +155,13 @@ class Auditor:
             )
 
     async def _explained(self, ledger: MemoryLedger, subject: str) -> None:
-        """Each phase the store showed is the end of a transition that the audit names; what was
-        decided within the last seconds of a killed leader is the one exception."""
+        """Each phase the store showed is the end of a transition that the audit names."""
         rows = await ledger.audit(subject.split("-", 1)[0])
         own = subject if "-" in subject else ""
         named = {row.what.rsplit(" -> ", 1)[-1] for row in rows if row.attempt == own}
         seen = self.phases[subject]
         for at_s, phase in seen if own else seen[1:]:
-            lost = any(at_s - 0.5 <= kill_s <= at_s + KILLED_SLACK_S for kill_s in self.kills_s)
-            if phase not in named and not lost:
+            if phase not in named:
                 self.truth.wrong(f"{subject} became {phase} at {at_s:.3f} s and no audit says why")
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 
 from broker.simulator.scenario import FaultPart
 from broker.simulator.world import World
 from regional_agent.act.backends.memory_journal import MemoryJournal
-from regional_agent.act.schedulers.simulated import Conduct
 from regional_agent.simulated import Site
 
 Work = Coroutine[None, None, None]
@@ -132,19 +130,20 @@ class Faults:
         site.journal = MemoryJournal(f"{site.name}-disk-{site.lives + 1}")
         return lambda: self._world.start_agent(site)
 
-    def _conduct(self, site: Site, conduct: Conduct) -> Callable[[], None]:
-        before, site.scheduler.conduct = site.scheduler.conduct, conduct
-        return lambda: setattr(site.scheduler, "conduct", before)
-
     def _slow(self, fault: FaultPart, site: Site) -> Callable[[], None]:
-        now = site.scheduler.conduct
-        return self._conduct(site, replace(now, start_s=now.start_s * fault.factor))
+        conduct, usual_s = site.scheduler.conduct, self._world.start_s(site)
+        conduct.start_s = usual_s * fault.factor
+        return lambda: setattr(conduct, "start_s", usual_s)
 
     def _refuse(self, fault: FaultPart, site: Site) -> Callable[[], None]:
-        return self._conduct(site, replace(site.scheduler.conduct, refuse=fault.share))
+        conduct = site.scheduler.conduct
+        conduct.refuse = fault.share
+        return lambda: setattr(conduct, "refuse", 0.0)
 
     def _deaf(self, fault: FaultPart, site: Site) -> Callable[[], None]:
-        return self._conduct(site, replace(site.scheduler.conduct, down=True))
+        conduct = site.scheduler.conduct
+        conduct.down = True
+        return lambda: setattr(conduct, "down", False)
 
     def _lie(self, fault: FaultPart, site: Site) -> Callable[[], None]:
         site.lies = True

@@ -7,11 +7,13 @@ import gc
 import hashlib
 import logging
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from broker.api.intents import Intents
 from broker.api.problems import Problem
+from broker.control.policy_text import InvalidPolicy, read_policy
 from broker.control.submission import Request, Submissions
 from broker.control.viewing import Viewer
 from broker.model.jobs import Intent, Job
@@ -25,6 +27,7 @@ from broker.simulator.workload import (
     TraceRow,
     Wish,
     demand,
+    governed,
     pinned,
     read_trace,
     submissions,
@@ -33,7 +36,7 @@ from broker.simulator.world import BrokerProcess, Brokers, ErrorsSeen, World
 from federation.jobs import InvalidJob
 from federation.kv import StoreUnavailable
 
-POLICIES = ("default", "home")
+DEFAULT, HOME = "default", "home"
 VIEWER = Viewer("simulator", operator=True)
 ASK_S = 5.0
 AGAIN_S = 0.5
@@ -64,23 +67,35 @@ class Prepared:
     scenario: Scenario
     fleet: FleetPlan
     rows: list[TraceRow]
+    routing: Mapping[str, str]
 
 
 def prepare(scenario: Scenario, directory: Path) -> Prepared:
     """Read what a scenario names; relative paths start at `directory`. Raises ScenarioError."""
+    routing = dict(_routing(directory / name) for name in scenario.policy_files)
+    known = (DEFAULT, HOME, *routing)
     for name in scenario.policies:
-        if name not in POLICIES:
-            raise ScenarioError(f"policies: {name!r} is none of {', '.join(POLICIES)}")
+        if name not in known:
+            raise ScenarioError(f"policies: {name!r} is none of {', '.join(known)}")
     fleet = plan_fleet(scenario.fleet, directory)
     rows = read_trace(scenario, directory)
     capacity = scenario.fleet.capacity
     if isinstance(capacity, str):
         capacity = _wanted(fleet, demand(rows, int(capacity[1:])))
-    return Prepared(scenario, with_capacity(fleet, capacity), rows)
+    return Prepared(scenario, with_capacity(fleet, capacity), rows, routing)
+
+
+def _routing(path: Path) -> tuple[str, str]:
+    """Name and text of a routing policy."""
+    try:
+        source = path.read_text(encoding="utf-8")
+        return read_policy(source).name, source
+    except (OSError, UnicodeDecodeError, InvalidPolicy) as fault:
+        raise ScenarioError(f"policy_files: {path}: {fault}") from fault
 
 
 def run(
-    prepared: Prepared, *, seed: int | None = None, policy: str = "default", explore: bool = False
+    prepared: Prepared, *, seed: int | None = None, policy: str = DEFAULT, explore: bool = False
 ) -> Result:
     """Run once in virtual time. Raises ScenarioError for jobs the API refuses."""
     chosen = prepared.scenario.seed if seed is None else seed
@@ -118,8 +133,11 @@ class _Run:
         self._fleet = prepared.fleet
         self._seed = seed
         found = submissions(prepared.scenario, prepared.fleet, prepared.rows)
-        if policy == "home":
+        if policy == HOME:
             found = [pinned(each, prepared.fleet) for each in found]
+        elif policy != DEFAULT:
+            found = [governed(each, policy) for each in found]
+        self._routing = prepared.routing.get(policy, "")
         self._submissions = found
         self._ids: dict[str, tuple[str, ...]] = {}
         self._acknowledged_s: dict[str, float] = {}
@@ -136,7 +154,7 @@ class _Run:
         )
         try:
             tenants = {t for each in self._submissions for t in each.tenants}
-            await world.begin(self._scenario.brokers, tenants)
+            await world.begin(self._scenario.brokers, tenants, self._routing)
             faults = Faults(world, self._scenario.faults)
             await self._live(faults)
             await world.auditor.conclude(world.ledger, self._submitted)

@@ -148,14 +148,16 @@ class FaultPart(_Part):
 
 
 class Scenario(_Part):
-    """See docs/simulation.md. `settle`: how long jobs may still take once nothing is submitted
-    and no fault acts any more."""
+    """See docs/simulation.md. `policies`: one run each; `default` (as submitted), `home`, or the
+    name of a routing policy in one of `policy_files`. `expect` is of the first. `settle`: how
+    long jobs may still take once nothing is submitted and no fault acts any more."""
 
     version: Literal[1] = 1
     about: str = ""
     fleet: FleetPart
     workload: WorkloadPart
-    policies: tuple[str, ...] = ("default",)
+    policies: Annotated[tuple[str, ...], Field(min_length=1)] = ("default",)
+    policy_files: tuple[str, ...] = ()
     faults: tuple[FaultPart, ...] = ()
     seed: int = 1
     brokers: Annotated[int, Field(ge=1, le=5)] = 1

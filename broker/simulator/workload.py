@@ -8,7 +8,7 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,16 @@ def pinned(submission: Submission, fleet: FleetPlan) -> Submission:
         home = body.get("labels", {}).get(HOME, "")
         placement = {**body.get("placement", {}), "clusters": [home]} if home in names else None
         bodies.append({**body, "placement": placement} if placement else body)
-    return Submission(submission.at_s, submission.name, tuple(bodies), submission.wishes)
+    return replace(submission, bodies=tuple(bodies))
+
+
+def governed(submission: Submission, policy: str) -> Submission:
+    """A routing policy: jobs that name none name this one."""
+    bodies = tuple(
+        {**body, "placement": {"policy": policy, **body.get("placement", {})}}
+        for body in submission.bodies
+    )
+    return replace(submission, bodies=bodies)
 
 
 def _by_hand(job: JobPart) -> Submission:

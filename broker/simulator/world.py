@@ -14,6 +14,7 @@ from broker.act.session_facts import ReportReaders
 from broker.app import Backends, ControlPlane, build
 from broker.control.cycle import Decided
 from broker.control.office import Office
+from broker.control.policy_book import Change, write_policy
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger, MemoryLogs
 from broker.model.problem import Problem
@@ -189,8 +190,12 @@ class World:
 
     # Beginning and end ------------------------------------------------------------------------
 
-    async def begin(self, brokers: int, tenants: set[str]) -> None:
-        """Records of clusters and tenants, then brokers and agents."""
+    async def begin(self, brokers: int, tenants: set[str], routing: str) -> None:
+        """Records of clusters, tenants and a routing policy (its text, empty for none), then
+        brokers and agents."""
+        if routing:
+            change = Change(routing, EPOCH_MS, "simulator")
+            await write_policy(self.store, change, lambda revision, puts: None)
         puts = []
         for site in self.sites.values():
             record = pb.ClusterRecord(
@@ -241,7 +246,6 @@ class World:
         if broker.dead:
             return
         self.say(f"{name} is killed")
-        self.auditor.kills_s.append(self.loop.time())
         broker.strike()
         for site in self.sites.values():
             for line in site.lines:
@@ -265,6 +269,10 @@ class World:
         running, site.running, site.agent = site.running, None, None
         if running is not None:
             running.cancel()
+
+    def start_s(self, site: Site) -> float:
+        """What the scheduler of a site usually needs to start a job."""
+        return next(plan.start_s for plan in self.fleet.sites if plan.name == site.name)
 
     def sever(self, site: Site) -> None:
         """No frame passes until `mend`; none is lost."""

@@ -20,7 +20,7 @@ from broker.simulator.loop import SimRng
 from broker.simulator.run import Result, prepare, run
 from broker.simulator.scenario import FAULTS, scenario_from
 
-MODELS = ("H100", "A100", "CPU")
+MODELS = ("H100", "A100-80GB", "CPU")
 
 
 def pick(rng: SimRng, choices: Any) -> Any:
@@ -118,6 +118,21 @@ def play(seed: int) -> Result:
     return run(prepare(scenario_from(history(seed)), Path.cwd()))
 
 
+def trouble(seed: int) -> str:
+    """What is wrong with the history of a seed; empty for nothing."""
+    try:
+        violations = play(seed).violations
+    except Exception as fault:  # noqa: BLE001  a crash of the run is a finding like any other
+        return f"{type(fault).__name__}: {fault}"
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    return violations[0] + more if violations else ""
+
+
+def replay(seed: int) -> str:
+    """The one command that shows it again."""
+    return f"{sys.executable} -m tests.simulation.histories --seed {seed}"
+
+
 def main() -> int:
     """Sweep, or replay one."""
     parser = argparse.ArgumentParser(description="Random histories in virtual time")
@@ -134,11 +149,10 @@ def main() -> int:
     failed = []
     began_s = time.monotonic()
     for seed in range(given.first, given.first + given.seeds):
-        result = play(seed)
-        if result.violations:
+        problem = trouble(seed)
+        if problem:
             failed.append(seed)
-            print(f"seed {seed}: {result.violations[0]} ({len(result.violations)} violations)")
-            print(f"  replay: {sys.executable} -m tests.simulation.histories --seed {seed}")
+            print(f"seed {seed}: {problem}\n  replay: {replay(seed)}", flush=True)
     took_s = time.monotonic() - began_s
     print(f"{given.seeds} histories in {took_s:.0f} s, {len(failed)} with violations")
     return 1 if failed else 0

@@ -141,6 +141,9 @@ class SimScheduler:
             return Submitted(order.uid, fresh=False)
         if self._rng.uniform(0, 1) < self.conduct.refuse:
             return Refusal(RefusalCode.SUBMIT_FAILED, order.uid, available="the queue is closed")
+        taken = self._taken(order)
+        if taken:
+            return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=taken)
         first = Runs.of([(0, 0)])
         tasks = first if order.tasks is None else order.tasks
         attempt = _Attempt(order, self._clock.now_ms(), tasks, order.width)
@@ -268,6 +271,16 @@ class SimScheduler:
 
     # Inside -----------------------------------------------------------------------------------
 
+    def _taken(self, order: LaunchOrder) -> str:
+        """No card is given to two attempts, whoever orders it, as the keeper sees to it."""
+        wanted = _cards(order)
+        for other in self._attempts.values():
+            shared = wanted & _cards(other.order) if other.phase is not Phase.ENDED else None
+            if shared:
+                pool, node, card = min(shared)
+                return f"{pool} node {node} card {card} is held by {other.order.uid}"
+        return ""
+
     async def _asked(self, takes_s: float = 0.002) -> None:
         await asyncio.sleep(takes_s)
         if self.conduct.down:
@@ -339,6 +352,10 @@ class SimScheduler:
         if attempt is None or not attempt.started_ms:
             return b""
         return f"{uid} works at {self._site}\n".encode()
+
+
+def _cards(order: LaunchOrder) -> set[tuple[str, int, int]]:
+    return {(p.pool, p.node, card) for p in order.places for card in p.accelerators}
 
 
 def _program(order: LaunchOrder) -> tuple[float, Outcome]:
