@@ -50,8 +50,15 @@ SUPPLIED = names(
     SLURM_JOB_END_TIME"""
 )
 # Read, but of no consequence where they are not set.
-_HARMLESS = frozenset({"SLURM_EXPORT_ENV", "SLURM_CPU_BIND", "SLURM_MPI_TYPE", "SLURM_UNBUFFEREDIO",
-                       "SLURM_TMPDIR"})  # fmt: skip
+_HARMLESS = frozenset(
+    {
+        "SLURM_EXPORT_ENV",
+        "SLURM_CPU_BIND",
+        "SLURM_MPI_TYPE",
+        "SLURM_UNBUFFEREDIO",
+        "SLURM_TMPDIR",
+    }
+)
 
 
 @dataclass(slots=True)
@@ -136,8 +143,11 @@ def _other_language(text: str, layout: Layout, body: Body) -> None:
 def _tool(command: Command, body: Body) -> None:
     if command.name == "scontrol":
         if command.words[1:3] not in (["show", "hostnames"], ["show", "hostname"]):
-            body.restrict(command.line, " ".join(command.words), "only `scontrol show hostnames` is"
-                          " there off Slurm")  # fmt: skip
+            body.restrict(
+                command.line,
+                " ".join(command.words),
+                "only `scontrol show hostnames` is there off Slurm",
+            )
     elif command.name in _LAUNCHERS:
         body.warnings.append(
             (command.line, command.name, "an MPI of the site starts it, if there is one")
@@ -231,6 +241,10 @@ def _message_passing(text: str, body: Body) -> None:
             body.restrict(number, match[1], "MPI programs under srun need Slurm's own start-up")
             return
     body.warnings.append(
-        (0, "srun", "off Slurm it starts plain processes: a program that needs MPI's start-up by"
-         " srun (PMI) must be kept to Slurm sites with --cluster")
-    )  # fmt: skip
+        (
+            0,
+            "srun",
+            "off Slurm it starts plain processes: a program that needs MPI's start-up by"
+            " srun (PMI) must be kept to Slurm sites with --cluster",
+        )
+    )

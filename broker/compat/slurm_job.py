@@ -108,8 +108,11 @@ def _describe(draft: Draft, asked: Asked, name: str) -> None:
             value = _NAME.sub("?", asked.given[option].value)[:255]
             draft.data.setdefault("labels", {})[f"slurm-{option}"] = value
             draft.lines["labels"] = asked.line(option)
-            asked.translated(option, f"kept as the label slurm-{option}; it decides nothing here"
-                             " unless a policy matches it")  # fmt: skip
+            asked.translated(
+                option,
+                f"kept as the label slurm-{option}; it decides nothing here"
+                " unless a policy matches it",
+            )
     _clusters(draft, asked)
     _constraint(asked)
 
@@ -142,8 +145,11 @@ def _constraint(asked: Asked) -> None:
             continue
         asked.warning(option, "features are a site's own words: not carried over")
     if "exclusive" in asked:
-        asked.warning("exclusive", "a node of its own cannot be asked for: the job gets what it"
-                      " asks for, and others may be beside it")  # fmt: skip
+        asked.warning(
+            "exclusive",
+            "a node of its own cannot be asked for: the job gets what it"
+            " asks for, and others may be beside it",
+        )
 
 
 # Time, retries, order -----------------------------------------------------------------------------
@@ -165,8 +171,11 @@ def _limits(draft: Draft, asked: Asked) -> None:
         seconds = max(notice.seconds, 1)
         draft.put("preempt_grace", format_duration(seconds), asked.line("signal"))
         other = "" if notice.name in ("TERM", "15") else f", not {notice.name}"
-        asked.warning("signal", f"preempt_grace: {format_duration(seconds)}; the signal before the"
-                      f" end is TERM{other}, to the whole job")  # fmt: skip
+        asked.warning(
+            "signal",
+            f"preempt_grace: {format_duration(seconds)}; the signal before the"
+            f" end is TERM{other}, to the whole job",
+        )
     if "requeue" in asked and "no-requeue" not in asked:
         draft.put(
             "retry", {"attempts": _RETRIES, "on": ["lost", "preempted"]}, asked.line("requeue")
@@ -223,11 +232,15 @@ def _client(draft: Draft, asked: Asked) -> None:
         after=tuple(waits),
     )
     if "output" in asked:
-        asked.understood("output", "tradewind-sbatch brings the output to this file; `tradewind"
-                         " logs` shows it anywhere")  # fmt: skip
+        asked.understood(
+            "output",
+            "tradewind-sbatch brings the output to this file; `tradewind"
+            " logs` shows it anywhere",
+        )
     if "error" in asked and asked.given["error"].value != pattern:
-        asked.warning("error", "stdout and stderr come back as one stream: both are in the"
-                      " --output file")  # fmt: skip
+        asked.warning(
+            "error", "stdout and stderr come back as one stream: both are in the --output file"
+        )
     if "open-mode" in asked:
         asked.understood("open-mode", "as tradewind-sbatch writes the --output file")
 
@@ -264,8 +277,9 @@ def _export(draft: Draft, asked: Asked) -> None:
         draft.put("env", env, asked.line("export"))
     draft.client = replace(draft.client, inherit=tuple(inherit))
     names = ", ".join([*env, *inherit]) or "no variables"
-    asked.translated("export", f"env: {names}; the rest of the submitting shell's environment is"
-                     " never sent")  # fmt: skip
+    asked.translated(
+        "export", f"env: {names}; the rest of the submitting shell's environment is never sent"
+    )
 
 
 def _parts_of_export(text: str) -> list[str]:
@@ -306,11 +320,21 @@ def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
         draft.put("resources.memory", text)
         draft.findings.translated(
             0, "", f"resources.memory: {text}: 2GiB a cpu, as no --mem says how much"
-        )  # fmt: skip
+        )
     if layout.gpus:
         wanted = request(layout.gpu_models, layout.gpus)
-        form = next(n for n in ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket",
-                                "tres-per-task") if n in asked)  # fmt: skip
+        form = next(
+            n
+            for n in (
+                "gres",
+                "gpus",
+                "gpus-per-node",
+                "gpus-per-task",
+                "gpus-per-socket",
+                "tres-per-task",
+            )
+            if n in asked
+        )
         draft.put("resources.accelerators", wanted, asked.line(form))
         shown = wanted if isinstance(wanted, str) else f"{layout.gpus} of {len(wanted)} models"
         asked.understood(form, f"resources.accelerators: {shown} a node")
@@ -361,14 +385,18 @@ def _directory(draft: Draft, asked: Asked) -> str:
     option = "chdir" if "chdir" in asked else "workdir"
     if option not in asked:
         draft.findings.translated(
-            0, "", "workdir: the directory it is submitted from is sent along, and the job starts"
-            " in the copy"
-        )  # fmt: skip
+            0,
+            "",
+            "workdir: the directory it is submitted from is sent along, and the job starts"
+            " in the copy",
+        )
         return ""
     path = asked.given[option].value
     if path.startswith("/"):
-        asked.translated(option, "the job goes there at its start, and ends if the site has no such"
-                         " directory")  # fmt: skip
+        asked.translated(
+            option,
+            "the job goes there at its start, and ends if the site has no such directory",
+        )
     else:
         asked.translated(option, "the job goes there, in the copy of the submit directory")
     return path
