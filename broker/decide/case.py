@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
+from broker.decide.nodes import LevelNodes
 from broker.decide.options import Floats, Integers, Options, build_options
 from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
 from broker.model.problem import Mode, Pool, Problem
@@ -47,7 +48,8 @@ class Quotas:
 class Case:
     """Indices are into `problem.pools`, `classes` and `options`.
 
-    `shapes` has None for pools without an option; `kind[o]` is the kind of option o's replicas
+    `shapes` has None for pools without an option, `empty` the nodes with nothing placed for those
+    that are counted by levels; `kind[o]` is the kind of option o's replicas
     in its pool. `reward_usd[k]` is what placing one copy of class k is worth beside its
     priority: its value in scalar mode, and the lost work it saves if it runs now.
     `lost_work_usd` is what would be lost were nothing placed.
@@ -57,6 +59,7 @@ class Case:
     classes: tuple[JobClass, ...]
     options: Options
     shapes: tuple[Shape | None, ...]
+    empty: tuple[LevelNodes | None, ...]
     kind: Integers
     facts: Facts
     reward_usd: Floats
@@ -103,6 +106,10 @@ def build_case(problem: Problem) -> Case:
         classes=classes,
         options=options,
         shapes=shapes,
+        empty=tuple(
+            LevelNodes(s) if s is not None and s.counting is Counting.LEVELS else None
+            for s in shapes
+        ),
         kind=kind,
         facts=_facts(classes),
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),

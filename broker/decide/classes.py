@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from broker.model.problem import Job
 
-_DECIDING = tuple(f.name for f in fields(Job) if f.name not in ("id", "count"))
-_SETS = frozenset(("accelerators", "excluded"))
+_FIGURES = attrgetter(
+    *(f.name for f in fields(Job) if f.name not in ("id", "count", "accelerators", "excluded"))
+)
+_MAPPINGS = attrgetter("accelerators", "excluded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,8 @@ def share_among_members(
 
 
 def _key(job: Job) -> Hashable:
-    parts: list[Hashable] = []
-    for name in _DECIDING:
-        value = getattr(job, name)
-        if name in _SETS:
-            value = _frozen(value)
-        parts.append(value)
-    return tuple(parts)
+    return (_FIGURES(job), *(_frozen(value) for value in _MAPPINGS(job)))
 
 
 def _frozen(mapping: Mapping[str, Hashable]) -> Hashable:
-    return tuple(sorted(mapping.items(), key=lambda item: item[0]))
+    return tuple(sorted(mapping.items(), key=lambda item: item[0])) if mapping else ()

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
-from broker.decide.nodes import LevelNodes
 from broker.decide.packing import Packing, least_whole_nodes, pack, seat
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
@@ -47,8 +46,9 @@ def make_candidate(
         shape = case.shapes[pool]
         if shape is None:
             return None
-        if shape.counting is Counting.LEVELS:
-            nodes = LevelNodes(shape)
+        empty = case.empty[pool]
+        if empty is not None:
+            nodes = empty.fresh()
             if not all(nodes.add(kind, n) for kind, n in enumerate(demand) if n):
                 return None
             whole[pool] = nodes.whole_nodes()

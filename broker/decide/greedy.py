@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from broker.decide.case import Case, Counts
-from broker.decide.nodes import LevelNodes, PackedNodes, nodes_of
+from broker.decide.nodes import LevelNodes, PackedNodes
 from broker.decide.options import Booleans, Integers
 from broker.decide.packing import Packing
 from broker.decide.terms import SLACK
@@ -27,10 +27,16 @@ class Floor:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.counts: Counts = np.zeros(len(case.options), dtype=np.int64)
-        self.nodes = [None if shape is None else nodes_of(shape) for shape in case.shapes]
+        self.nodes = [
+            empty.fresh() if empty is not None else None if shape is None else PackedNodes(shape)
+            for empty, shape in zip(case.empty, case.shapes, strict=True)
+        ]
         pools = case.problem.pools
-        self._cpus = np.array([_with_slack(pool.free_cpus) for pool in pools])
-        self._memory = np.array([_with_slack(pool.free_memory_gib) for pool in pools])
+        # Lists for one pool at a time, arrays for many: both are kept.
+        self._cpus = [_with_slack(pool.free_cpus) for pool in pools]
+        self._memory = [_with_slack(pool.free_memory_gib) for pool in pools]
+        self._cpus_of = np.array(self._cpus)
+        self._memory_of = np.array(self._memory)
         self._quota_left = list(case.quotas.limit)
         # One more at the end is found by the index -1: no quota.
         self._quota_room = np.array([*case.quotas.limit, _PLENTY], dtype=np.int64)
@@ -63,11 +69,21 @@ class Floor:
             found = options[self._fits(k, case.options.pool_index[options])]
         if len(found) > 2:
             found = found[self._quota_room[case.quotas.of_option[found]] >= case.facts.gang[k]]
+        if not len(found):
+            return 0
+        columns = (
+            found,
+            case.options.pool_index[found],
+            case.kind[found],
+            case.options.most[found],
+            case.quotas.of_option[found],
+            case.options.cost_usd[found],
+        )
         left = wanted
-        for option in found.tolist():
-            if left <= 0:
+        for place in zip(*(column.tolist() for column in columns), strict=True):
+            left -= self._place(k, left, *place)
+            if left <= 0 or (quota >= 0 and self._quota_left[quota] < case.facts.gang[k]):
                 break
-            left -= self.place(option, left)
         return wanted - left
 
     def _fits(self, k: int, pools: Integers) -> Booleans:
@@ -75,95 +91,107 @@ class Floor:
         facts = self.case.facts
         fits: Booleans = self._open[self._slot[k]][pools] >= facts.replicas[k]
         if facts.cpus[k]:
-            fits &= self._cpus[pools] >= facts.cpus[k] * facts.replicas[k]
+            fits &= self._cpus_of[pools] >= facts.cpus[k] * facts.replicas[k]
         if facts.memory_gib[k]:
-            fits &= self._memory[pools] >= facts.memory_gib[k] * facts.replicas[k]
+            fits &= self._memory_of[pools] >= facts.memory_gib[k] * facts.replicas[k]
         return fits
-
-    def room(self, option: int, wanted: int) -> int:
-        """How many copies of an option, at most `wanted`, pass quotas and pool totals."""
-        case, facts = self.case, self.case.facts
-        k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
-        room = min(wanted, int(case.options.most[option]))
-        for quota in (self._class_quota[k], int(case.quotas.of_option[option])):
-            if quota >= 0:
-                room = min(room, self._quota_left[quota] // facts.gang[k])
-        for left, need in (
-            (float(self._cpus[p]), facts.cpus[k] * facts.replicas[k]),
-            (float(self._memory[p]), facts.memory_gib[k] * facts.replicas[k]),
-        ):
-            if need * room > left:
-                room = int(left // need)
-        return max(0, room)
 
     def place(self, option: int, wanted: int) -> int:
         """Place up to `wanted` copies of an option; returns how many were."""
-        case = self.case
-        k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
-        replicas, kind = case.facts.replicas[k], int(case.kind[option])
+        case, options = self.case, self.case.options
+        return self._place(
+            int(options.class_index[option]),
+            wanted,
+            option,
+            int(options.pool_index[option]),
+            int(case.kind[option]),
+            int(options.most[option]),
+            int(case.quotas.of_option[option]),
+            float(options.cost_usd[option]),
+        )
+
+    def _room(self, k: int, p: int, wanted: int, local: int) -> int:
+        """How many copies of a class, at most `wanted`, quotas and totals of a pool allow."""
+        facts = self.case.facts
+        room = wanted
+        for quota in (self._class_quota[k], local):
+            if quota >= 0:
+                room = min(room, self._quota_left[quota] // facts.gang[k])
+        replicas = facts.replicas[k]
+        need, left = facts.cpus[k] * replicas, self._cpus[p]
+        if need * room > left:
+            room = int(left // need)
+        need, left = facts.memory_gib[k] * replicas, self._memory[p]
+        if need * room > left:
+            room = int(left // need)
+        return max(0, room)
+
+    def _place(  # noqa: PLR0913 - the columns of one option, looked up for many at once
+        self, k: int, wanted: int, option: int, p: int, kind: int, most: int, local: int, usd: float
+    ) -> int:
         nodes = self.nodes[p]
-        room = self.room(option, wanted)
+        room = self._room(k, p, min(wanted, most), local)
         if nodes is None or room == 0:
             return 0
+        replicas = self.case.facts.replicas[k]
         copies = min(room, nodes.capacity(kind) // replicas)
-        opened = nodes.whole_nodes()
-        if copies and not nodes.add(kind, copies * replicas):
-            copies = 0
-        if copies and not self._worth(option, copies, nodes.whole_nodes() - opened):
-            nodes.remove(kind, copies * replicas)
-            return 0
-        self._take(option, copies)
+        if copies:
+            opened = nodes.whole_nodes()
+            if not nodes.add(kind, copies * replicas):
+                copies = 0
+            elif not self._worth(k, copies, usd, nodes.whole_nodes() - opened):
+                nodes.remove(kind, copies * replicas)
+                return 0
+        self._take(k, p, option, copies, local)
         if copies < room and isinstance(nodes, PackedNodes):
-            copies += self._squeeze(option, nodes, room - copies)
+            more = self._squeeze(k, nodes, kind, room - copies, usd)
+            self._take(k, p, option, more, local)
+            copies += more
         return copies
 
-    def _squeeze(self, option: int, nodes: PackedNodes, wanted: int) -> int:
+    def _squeeze(self, k: int, nodes: PackedNodes, kind: int, wanted: int, usd: float) -> int:
         """Place more copies by packing the pool anew, one by one while it works."""
-        case = self.case
-        k = int(case.options.class_index[option])
-        replicas, kind = case.facts.replicas[k], int(case.kind[option])
+        replicas = self.case.facts.replicas[k]
         copies = 0
         opened = nodes.whole_nodes()
         while copies < min(wanted, _SQUEEZES) and nodes.add(kind, replicas):
-            if not self._worth(option, 1, nodes.whole_nodes() - opened):
+            if not self._worth(k, 1, usd, nodes.whole_nodes() - opened):
                 nodes.remove(kind, replicas)
                 break
             opened = nodes.whole_nodes()
             copies += 1
-        self._take(option, copies)
         return copies
 
-    def _worth(self, option: int, copies: int, opened: int) -> bool:
+    def _worth(self, k: int, copies: int, usd: float, opened: int) -> bool:
         """Whether copies pay; in place_first placing always does, unless it weighs nothing."""
-        k = int(self.case.options.class_index[option])
         if k in self._placed_first:
             return True
-        gain = copies * (self._reward_usd[k] - float(self.case.options.cost_usd[option]))
-        return bool(gain > opened * self._node_usd)
+        return bool(copies * (self._reward_usd[k] - usd) > opened * self._node_usd)
 
-    def _take(self, option: int, copies: int) -> None:
+    def _take(self, k: int, p: int, option: int, copies: int, local: int) -> None:
         if copies == 0:
             return
-        case, facts = self.case, self.case.facts
-        k, p = int(case.options.class_index[option]), int(case.options.pool_index[option])
+        facts = self.case.facts
         self.counts[option] += copies
-        self._cpus[p] -= copies * facts.replicas[k] * facts.cpus[k]
-        self._memory[p] -= copies * facts.replicas[k] * facts.memory_gib[k]
+        replicas = copies * facts.replicas[k]
+        self._cpus[p] -= replicas * facts.cpus[k]
+        self._memory[p] -= replicas * facts.memory_gib[k]
         accelerators = copies * facts.gang[k]
-        for quota in (self._class_quota[k], int(case.quotas.of_option[option])):
+        for quota in (self._class_quota[k], local):
             if quota >= 0:
                 self._quota_left[quota] -= accelerators
                 self._quota_room[quota] = self._quota_left[quota]
-        tenant = self._tenants[k]
+        tenant, used = self._tenants[k], self._used
         for key in ((tenant, None), (tenant, self._clusters[p])):
-            self._used[key] = self._used.get(key, 0) + accelerators
+            used[key] = used.get(key, 0) + accelerators
         self._refresh(p)
 
     def _refresh(self, pool: int) -> None:
         """Note how many replicas of each size a pool can still take at most."""
-        nodes, shape = self.nodes[pool], self.case.shapes[pool]
-        if nodes is None or shape is None:
+        nodes = self.nodes[pool]
+        if nodes is None:
             return
+        self._cpus_of[pool], self._memory_of[pool] = self._cpus[pool], self._memory[pool]
         if isinstance(nodes, LevelNodes):
             free = nodes.capacities()
             self._open[:, pool] = [min(free.get(size, 0), _PLENTY) for size in self._sizes]
@@ -182,9 +210,33 @@ class Floor:
                 nodes.start(known[pool], demand)
             elif nodes is None or not all(nodes.add(k, n) for k, n in enumerate(demand) if n):
                 return False
-        for option in counts.nonzero()[0].tolist():
-            self._take(option, int(counts[option]))
+        case, facts = self.case, self.case.facts
+        used = counts.nonzero()[0]
+        self.counts[used] += counts[used]
+        columns = (
+            counts[used],
+            case.options.class_index[used],
+            case.options.pool_index[used],
+            case.quotas.of_option[used],
+        )
+        for copies, k, p, local in zip(*(column.tolist() for column in columns), strict=True):
+            replicas, accelerators = copies * facts.replicas[k], copies * facts.gang[k]
+            self._cpus[p] -= replicas * facts.cpus[k]
+            self._memory[p] -= replicas * facts.memory_gib[k]
+            for quota in (self._class_quota[k], local):
+                if quota >= 0:
+                    self._quota_left[quota] -= accelerators
+                    self._quota_room[quota] = self._quota_left[quota]
+            for key in ((self._tenants[k], None), (self._tenants[k], self._clusters[p])):
+                self._used[key] = self._used.get(key, 0) + accelerators
+        for pool in needed:
+            self._refresh(pool)
         return True
+
+    def is_within(self) -> bool:
+        """Whether totals and quotas hold what was loaded."""
+        left = (self._cpus, self._memory, self._quota_left)
+        return all(min(figures, default=0) >= 0 for figures in left)
 
     def accelerators_used(self, tenant: str, cluster: str | None) -> int:
         """Placed accelerators of a tenant, in one cluster or (None) in all."""
@@ -192,11 +244,11 @@ class Floor:
 
     def cpus_left(self, pool: int) -> float:
         """cpus left of a pool's total; infinite without a limit."""
-        return float(self._cpus[pool])
+        return self._cpus[pool]
 
     def memory_left(self, pool: int) -> float:
         """GiB left of a pool's total; infinite without a limit."""
-        return float(self._memory[pool])
+        return self._memory[pool]
 
     def packings(self) -> dict[int, Packing]:
         """What lies where, by pool index, in the pools not counted by levels."""

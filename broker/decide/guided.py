@@ -9,6 +9,7 @@ from enum import Enum, auto
 import numpy as np
 
 from broker.decide.case import Case
+from broker.decide.finish import demands
 from broker.decide.greedy import Floor
 from broker.decide.options import Floats, Integers
 
@@ -21,6 +22,8 @@ class Lead(Enum):
     TIER = auto()
     """Priority by priority: first what is suggested for any class of it, fractions rounded up; then
     what is left of them where it is worth most."""
+    KEEP = auto()
+    """All that is suggested, whole copies, before anything else, if it fits; else as `TIER`."""
     CLASS = auto()
     """Class by class: what is suggested for it, rounded down, then what is left of it."""
 
@@ -58,6 +61,10 @@ class _Pass:
                 self._suggested.setdefault(k, []).append((option, float(suggested[option])))
 
     def run(self, lead: Lead, order: Sequence[int]) -> Floor:
+        if lead is Lead.KEEP and self._keep():
+            for k in order:
+                self._rest(k)
+            return self._floor
         if lead is Lead.CLASS:
             for k in order:
                 self._follow(k, up=0.0)
@@ -69,6 +76,21 @@ class _Pass:
             for k in tier:
                 self._rest(k)
         return self._floor
+
+    def _keep(self) -> bool:
+        """Start from all that is suggested; False, with nothing placed, when it does not fit."""
+        case, floor = self._case, self._floor
+        counts = np.zeros(len(case.options), dtype=np.int64)
+        left = list(self._left)
+        for k, pairs in self._suggested.items():
+            for option, copies in pairs:
+                counts[option] = min(left[k], int(copies), int(case.options.most[option]))
+                left[k] -= int(counts[option])
+        if floor.load(counts, {}, demands(case, counts)) and floor.is_within():
+            self._left = left
+            return True
+        self._floor = Floor(case)
+        return False
 
     def _tiers(self, order: Iterable[int]) -> list[list[int]]:
         tiers: dict[int, list[int]] = {}

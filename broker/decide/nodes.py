@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.decide.packing import Packer, Packing, pack
-from broker.decide.shapes import Counting, Shape
+from broker.decide.shapes import Shape
 
 
 class Nodes(Protocol):
@@ -40,6 +40,16 @@ class LevelNodes:
         self._opened = 0
         self._capacity: dict[int, int] = {}
         self._recount()
+
+    def fresh(self) -> LevelNodes:
+        """A copy to work on."""
+        copy = object.__new__(LevelNodes)
+        copy._full, copy._sizes, copy._levels = self._full, self._sizes, self._levels
+        copy._per_node, copy._parts = self._per_node, self._parts
+        copy._used = list(self._used)
+        copy._whole_left, copy._opened = self._whole_left, self._opened
+        copy._capacity = dict(self._capacity)
+        return copy
 
     def capacity(self, kind: int) -> int:
         """Replicas of a kind that can be added."""
@@ -132,8 +142,3 @@ class PackedNodes:
     def packing(self) -> Packing:
         """What lies where."""
         return self._packer.packing(least=False)
-
-
-def nodes_of(shape: Shape) -> LevelNodes | PackedNodes:
-    """The free nodes of a pool, nothing placed."""
-    return LevelNodes(shape) if shape.counting is Counting.LEVELS else PackedNodes(shape)

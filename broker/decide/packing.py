@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeVar
 
+from broker.decide.level_packing import pack_levels
 from broker.decide.shapes import Amount, Counting, Shape, fits, less, room_of
 from broker.model.plan import NodeFill
 
@@ -67,18 +68,20 @@ class Packer:
         if replicas > self.capacity(kind):
             return False
         need = self.shape.kinds[kind]
+        larger = self._larger(need)
         while replicas > 0:
             index = min(
                 (i for i, run in enumerate(self.runs) if fits(need, run.room)),
-                key=lambda i: self._preference(self.runs[i], need),
+                key=lambda i: self._preference(self.runs[i], need, larger),
             )
             run = self.runs[index]
-            each = min(self._most_at_once(run, need), replicas)
+            each = min(self._most_at_once(run, need, larger), replicas)
             nodes = min(run.nodes, replicas // each)
             filled = run.replicas[:kind] + (run.replicas[kind] + each,) + run.replicas[kind + 1 :]
-            parts = [replace(run, nodes=nodes, room=less(run.room, need, each), replicas=filled)]
+            parts = [Run(run.first, nodes, less(run.room, need, each), run.whole, filled)]
             if nodes < run.nodes:
-                parts.append(replace(run, first=run.first + nodes, nodes=run.nodes - nodes))
+                first, left = run.first + nodes, run.nodes - nodes
+                parts.append(Run(first, left, run.room, run.whole, run.replicas))
             self.runs[index : index + 1] = parts
             replicas -= nodes * each
         return True
@@ -97,14 +100,15 @@ class Packer:
         """What was packed."""
         return Packing(tuple(self.runs), self.whole_nodes(), least)
 
-    def _preference(self, run: Run, need: Amount) -> tuple[bool, list[bool], float, int]:
+    def _preference(
+        self, run: Run, need: Amount, larger: Sequence[int]
+    ) -> tuple[bool, list[bool], float, int]:
         """Whole nodes last; then where no larger block is broken, or the smallest one."""
-        broken = [run.room[0] % level < need[0] for level in self._larger(need)]
+        broken = [run.room[0] % level < need[0] for level in larger]
         return (run.whole and run.empty, broken[::-1], run.room[0], run.first)
 
-    def _most_at_once(self, run: Run, need: Amount) -> int:
+    def _most_at_once(self, run: Run, need: Amount, larger: Sequence[int]) -> int:
         """Replicas to put on each node of a run before looking for a better place."""
-        larger = self._larger(need)
         if run.whole and run.empty:
             return fits(need, run.room)
         for level in larger:
@@ -122,6 +126,8 @@ class Packer:
 def pack(shape: Shape, demand: Sequence[int]) -> Packing | None:
     """Pack `demand[kind]` replicas of each kind; None when this does not succeed, which for
     levels means that it is impossible. For levels the result has the least whole nodes."""
+    if shape.counting is Counting.LEVELS:
+        return _pack_levels(shape, demand)
     best: Packing | None = None
     bound = least_whole_nodes(shape, demand)
     for order in _orders(shape):
@@ -130,11 +136,26 @@ def pack(shape: Shape, demand: Sequence[int]) -> Packing | None:
             found = packer.packing(least=packer.whole_nodes() <= bound)
             if best is None or found.whole_nodes < best.whole_nodes:
                 best = found
-        if shape.counting is Counting.LEVELS or (best is not None and best.least):
+        if best is not None and best.least:
             break
     if best is None and shape.rounded is not None:
         return _pack_rounded(shape, shape.rounded, demand)
     return best
+
+
+def _pack_levels(shape: Shape, demand: Sequence[int]) -> Packing | None:
+    found = pack_levels(shape, demand)
+    if found is None:
+        return None
+    inf = float("inf")
+    runs = tuple(Run(r.first, r.nodes, (r.free, inf, inf), r.whole, r.replicas) for r in found)
+    small = [kind[0] < shape.node_size for kind in shape.kinds]
+    opened = sum(
+        run.nodes
+        for run in runs
+        if run.whole and any(n and s for n, s in zip(run.replicas, small, strict=True))
+    )
+    return Packing(runs, opened, least=opened <= least_whole_nodes(shape, demand))
 
 
 def _pack_rounded(shape: Shape, rounded: Shape, demand: Sequence[int]) -> Packing | None:

@@ -28,6 +28,7 @@ _TIER_FACTOR = 8.0
 prices are looked for, and one of the lowest so many times its dearest place."""
 _TIER_ROUNDS = 2
 """Rounds of column generation that look at what tiers can reach: the rest is cost."""
+_LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
 """Share of the copies placed before that may move, where there is a plan to start from."""
@@ -115,7 +116,7 @@ class Search:
     def _passes(self, priced: Priced | None) -> None:
         if priced is None:
             return
-        passes = [(lead, order) for order in pass_orders(self._case) for lead in Lead]
+        passes = [(lead, order) for order in pass_orders(self._case) for lead in _LEADS]
         for index, (lead, order) in enumerate(passes):
             if index == 0 or self._meter.pass_s < 0.04 * self._meter.left_s:
                 self._pass(priced.values, priced.worth, lead, order)
@@ -127,7 +128,7 @@ class Search:
         prices = by_row(self._rows, warm.prices)
         worth = self._rows.worth(self._gain, prices)
         suggested = self._suggested(warm)
-        self._pass(suggested, worth, Lead.TIER, pass_orders(self._case)[0])
+        self._pass(suggested, worth, Lead.KEEP, pass_orders(self._case)[0])
         return Priced(prices, worth, suggested, self._rows.bound(prices, worth))
 
     def _suggested(self, warm: Warm) -> Floats | None:

@@ -68,6 +68,7 @@ class _Verifier:
         self.clusters = {cluster.name: cluster for cluster in problem.clusters}
         self.region_index = {name: index for index, name in enumerate(problem.regions)}
         self.placed = {(a.job, a.pool): a.count for a in plan.assignments}
+        self.infeasible: set[tuple[str, str]] = set()
 
     def violations(self) -> Iterator[Violation]:
         broken = list(self._references())
@@ -125,6 +126,7 @@ class _Verifier:
             job, pool = self.jobs[job_id], self.pools[pool_name]
             reason = self._infeasible(job, pool)
             if reason:
+                self.infeasible.add((job_id, pool_name))
                 text = f"{job_id} in {pool_name}: {reason}"
                 yield Violation(ViolationKind.INFEASIBLE, text)
 
@@ -237,7 +239,7 @@ class _Verifier:
         left = {job.id: job.count for job in self.problem.jobs}
         for (job_id, pool_name), count in self.placed.items():
             job = self.jobs[job_id]
-            if not self._infeasible(job, self.pools[pool_name]):
+            if (job_id, pool_name) not in self.infeasible:
                 terms.append(count * self._copy_cost(job, self.pools[pool_name]))
             placed[job.priority] += count * job.replicas * job.accelerators_per_replica
             left[job_id] -= count
