@@ -107,8 +107,9 @@ class _Manifest:
         if kept:
             self.draft.put("labels", kept, labels.line if labels else 0)
         for key in ("namespace", "annotations"):
-            if metadata and (item := metadata.get(key)) is not None:
-                self.draft.findings.ignored(item.line, key, "belongs to one cluster")
+            local = metadata.get(key) if metadata else None
+            if local is not None:
+                self.draft.findings.ignored(local.line, key, "belongs to one cluster")
 
     # Kinds --------------------------------------------------------------------------------------
 

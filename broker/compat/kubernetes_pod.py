@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from broker.compat import kubernetes_keys as keys
 from broker.compat import kubernetes_values as values
 from broker.compat.accelerator_names import ANY_NVIDIA, UnknownModel, models, request
 from broker.compat.imported import Draft
@@ -18,58 +19,6 @@ Value = TypeVar("Value")
 _ENV = re.compile(r"(?!TRADEWIND_)[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _REGION = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 _REFERENCE = re.compile(r"(\$+)\(([A-Za-z_][A-Za-z0-9_]*)\)")
-
-_POD_IGNORED = {
-    "restartPolicy": "attempts are counted by `retry`",
-    "serviceAccountName": "the job runs with no account of a cluster",
-    "serviceAccount": "the job runs with no account of a cluster",
-    "automountServiceAccountToken": "the job runs with no account of a cluster",
-    "enableServiceLinks": "no services of a cluster are known to the job",
-    "tolerations": "the site decides where its taints are tolerated",
-    "schedulerName": "the site decides on its scheduler",
-    "priority": "priorities of a cluster are not carried over",
-    "preemptionPolicy": "priorities of a cluster are not carried over",
-    "dnsPolicy": "names are resolved as the site does it",
-    "imagePullSecrets": "the site pulls images with its own credentials",
-    "shareProcessNamespace": "there is one container",
-    "setHostnameAsFQDN": "names are the site's",
-    "os": "jobs run on Linux",
-    "runtimeClassName": "the site decides how it runs containers",
-}
-_POD_WARNED = {
-    "priorityClassName": "not carried over: use `tradewind priority`",
-    "affinity": "rules about one cluster's nodes are not carried over",
-    "topologySpreadConstraints": "rules about one cluster's nodes are not carried over",
-    "nodeName": "a node of one cluster is not carried over",
-    "securityContext": "the site decides as whom the job runs",
-    "hostname": "names are the site's",
-    "subdomain": "names are the site's: members find each other by MASTER_ADDR",
-    "hostAliases": "names are the site's",
-    "dnsConfig": "names are resolved as the site does it",
-    "hostNetwork": "the site decides on networks",
-    "hostIPC": "the site decides what is shared with its host",
-    "hostPID": "the site decides what is shared with its host",
-    "schedulingGates": "gates of one cluster are not waited for",
-    "overhead": "the site counts its own overhead",
-}
-_CONTAINER_IGNORED = {
-    "name": "",
-    "imagePullPolicy": "the site decides when it pulls",
-    "terminationMessagePath": "what a job prints is its log",
-    "terminationMessagePolicy": "what a job prints is its log",
-    "stdin": "a batch job has no input",
-    "stdinOnce": "a batch job has no input",
-    "tty": "no terminal is given to a batch job",
-    "resizePolicy": "a running job keeps its size",
-}
-_CONTAINER_WARNED = {
-    "livenessProbe": "probes are not made",
-    "readinessProbe": "probes are not made",
-    "startupProbe": "probes are not made",
-    "securityContext": "the site decides as whom it runs",
-    "ports": "the members of a job reach each other; nothing is published",
-    "lifecycle": "hooks are not run",
-}
 
 
 @dataclass(slots=True)
@@ -121,11 +70,11 @@ class PodReader:
         if container is None:
             return None
         for key, item in spec.items():
-            if key in _POD_IGNORED:
-                self._findings.ignored(item.line, key, _POD_IGNORED[key])
-            elif key in _POD_WARNED:
-                self._findings.warning(item.line, key, _POD_WARNED[key])
-            elif key not in _POD_READ:
+            if key in keys.POD_IGNORED:
+                self._findings.ignored(item.line, key, keys.POD_IGNORED[key])
+            elif key in keys.POD_WARNED:
+                self._findings.warning(item.line, key, keys.POD_WARNED[key])
+            elif key not in keys.POD_READ:
                 self._findings.warning(item.line, key, "unknown key: left out")
         self._node_selector(spec.get("nodeSelector"))
         if grace := spec.get("terminationGracePeriodSeconds"):
@@ -175,18 +124,18 @@ class PodReader:
         if (resources := container.get("resources")) is not None:
             self._resources(resources)
         for key, item in container.items():
-            if key in _CONTAINER_IGNORED:
-                if _CONTAINER_IGNORED[key]:
-                    self._findings.ignored(item.line, key, _CONTAINER_IGNORED[key])
-            elif key in _CONTAINER_WARNED:
-                self._findings.warning(item.line, key, _CONTAINER_WARNED[key])
+            if key in keys.CONTAINER_IGNORED:
+                if keys.CONTAINER_IGNORED[key]:
+                    self._findings.ignored(item.line, key, keys.CONTAINER_IGNORED[key])
+            elif key in keys.CONTAINER_WARNED:
+                self._findings.warning(item.line, key, keys.CONTAINER_WARNED[key])
             elif key == "envFrom":
                 self._findings.error(
                     item.line,
                     key,
                     "variables of a cluster's objects are not known here: write env",
                 )
-            elif key not in _CONTAINER_READ:
+            elif key not in keys.CONTAINER_READ:
                 self._findings.warning(item.line, key, "unknown key: left out")
 
     def _image(self, container: Item) -> None:
@@ -361,8 +310,8 @@ class PodReader:
             self._findings.warning(
                 line,
                 f"{resource}: {number}",
-                f"no model is named: any of {len(names)} will do, and cost decides which; name one by"
-                " nodeSelector nvidia.com/gpu.product",
+                f"no model is named: any of {len(names)} will do, and cost decides which; name"
+                " one by nodeSelector nvidia.com/gpu.product",
             )
 
     def _volumes(self, volumes: Item | None) -> None:
@@ -389,19 +338,3 @@ class PodReader:
 
 def _memory(item: Item) -> str:
     return exact_bytes(values.bytes_of(item))
-
-
-_POD_READ = frozenset(
-    (
-        "containers",
-        "volumes",
-        "nodeSelector",
-        "terminationGracePeriodSeconds",
-        "activeDeadlineSeconds",
-        "initContainers",
-        "ephemeralContainers",
-    )
-)
-_CONTAINER_READ = frozenset(
-    ("image", "command", "args", "env", "resources", "workingDir", "volumeMounts")
-)

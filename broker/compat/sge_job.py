@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from broker.compat import sge_values as values
 from broker.compat.accelerator_names import ANY_NVIDIA, UnknownModel, models, request
 from broker.compat.imported import After, Draft, Imported, Kind
-from broker.compat.notes import Level, short
+from broker.compat.notes import short
 from broker.compat.sge_asked import Asked
 from broker.compat.sge_options import Given, read_options, script_options
+from broker.compat.sge_surroundings import read_environment, read_streams
 from broker.compat.sge_wrapper import Setting, wrap
 from broker.compat.words import names
 from federation.runs import format_array
 from federation.units import GIB, exact_bytes, format_duration
 
 _PLAIN = re.compile(r"[^\x20-\x7e]")
-_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _JOB = re.compile(r"[0-9]{1,12}|j[0-9a-hjkmnp-tv-z]{16}", re.ASCII)
 _MEMORY = (
     "h_vmem",
@@ -69,8 +69,8 @@ def import_qsub(name: str, text: str, line: CommandLine | None = None) -> Import
     _limits(draft, asked, slots)
     _order(draft, asked)
     array = _array(draft, asked)
-    _streams(draft, asked, array=array is not None)
-    _environment(draft, asked)
+    read_streams(draft, asked, array=array is not None)
+    read_environment(draft, asked)
     if not draft.findings.failed:
         _body(draft, text)
         wrapper = Setting(
@@ -285,85 +285,6 @@ def _array(draft: Draft, asked: Asked) -> tuple[int, int, int] | None:
     if limit:
         asked.tell(draft.findings.understood, "tc", f"at most {limit} tasks at once")
     return shape
-
-
-def _streams(draft: Draft, asked: Asked, *, array: bool) -> None:
-    name = str(draft.data["name"])
-    default = f"{name}.o%j.%a" if array else f"{name}.o%j"
-    output = _path(asked.value("o"))
-    if output.endswith("/"):
-        output += default
-    draft.client = replace(
-        draft.client,
-        output=output or default,
-        errors=_path(asked.value("e")),
-        append=True,
-        flags=frozenset(
-            flag
-            for flag, on in (
-                ("sync", asked.yes("sync")),
-                ("terse", "terse" in asked),
-                ("verify", "verify" in asked),
-                ("help", "help" in asked),
-            )
-            if on
-        ),
-    )
-    if "o" in asked:
-        asked.tell(
-            draft.findings.understood, "o", "tradewind-qsub brings the output to this file"
-        )
-    if not asked.yes("j"):
-        draft.findings.add(
-            Level.WARNING if "e" in asked else Level.TRANSLATED,
-            asked.line("e"),
-            asked.last["e"].written if "e" in asked else "-j n",
-            "stdout and stderr come back as one stream: both are in the -o file",
-        )
-    else:
-        asked.tell(draft.findings.understood, "j", "stdout and stderr are one stream")
-    for flag in ("sync", "terse", "verify", "help", "w", "b"):
-        if flag in asked:
-            asked.tell(draft.findings.ignored, flag, "asked of the submit command")
-
-
-def _path(text: str) -> str:
-    """A file name pattern with Grid Engine's pseudo variables as % marks."""
-    path = text.split(",")[0].rpartition(":")[2]
-    for name, mark in (
-        ("$JOB_ID", "%j"),
-        ("$TASK_ID", "%a"),
-        ("$JOB_NAME", "%x"),
-        ("$USER", "%u"),
-        ("$HOSTNAME", "%N"),
-        ("$HOME", "~"),
-    ):
-        path = path.replace(name, mark)
-    return path
-
-
-def _environment(draft: Draft, asked: Asked) -> None:
-    if "V" in asked:
-        asked.tell(
-            draft.findings.warning,
-            "V",
-            "the submitting shell's environment is never sent: name variables with -v",
-        )
-    if "v" not in asked:
-        return
-    env, inherit = {}, []
-    for part in filter(None, asked.value("v").split(",")):
-        name, equals, value = part.partition("=")
-        if not _ENV.fullmatch(name):
-            asked.tell(draft.findings.error, "v", f"{name[:40]!r} is no variable's name")
-        elif equals:
-            env[name] = value
-        else:
-            inherit.append(name)
-    if env:
-        draft.put("env", env, asked.line("v"))
-    draft.client = replace(draft.client, inherit=tuple(inherit))
-    asked.tell(draft.findings.translated, "v", f"env: {', '.join([*env, *inherit])}")
 
 
 def _shell(draft: Draft, asked: Asked, text: str) -> str:
