@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.cli.exits import Exit, Failure
+from broker.cli.foreign_jobs import foreign_job
 from federation.jobs import InvalidJob, JobFile, parse_job_file
 
 MAX_JOB_FILE_BYTES = 1 << 20
@@ -34,7 +35,7 @@ def read_job(file: str | None, command: Sequence[str] | None, options: JobOption
     Paths in it are absolute: those of a file are relative to where the file lies, those of options
     to where we are.
     """
-    data = _start(file, command)
+    data = _start(file, command, options)
     _merge(data, {key: value for key, value in options.fields.items() if value is not None})
     for part, said in (("resources", options.resources), ("placement", options.placement)):
         given = {key: value for key, value in said.items() if value not in (None, [], ())}
@@ -58,7 +59,9 @@ def bad_job(invalid: InvalidJob, file: str | None = None) -> Failure:
     return Failure(Exit.BAD_INPUT, f"{file or 'the job'} is not a job:\n  {lines}")
 
 
-def _start(file: str | None, command: Sequence[str] | None) -> dict[str, Any]:
+def _start(
+    file: str | None, command: Sequence[str] | None, options: JobOptions
+) -> dict[str, Any]:
     if file is not None and command:
         raise Failure(
             Exit.BAD_INPUT,
@@ -73,13 +76,25 @@ def _start(file: str | None, command: Sequence[str] | None) -> dict[str, Any]:
             "nothing to run",
             "give a job file, or a command: tradewind submit -- python train.py",
         )
-    return load_job_file(file)
+    return load_job_file(file, options)
 
 
-def load_job_file(file: str) -> dict[str, Any]:
-    """The mapping in a YAML or JSON job file, its paths made absolute; raises Failure."""
+def load_job_file(file: str, options: JobOptions) -> dict[str, Any]:
+    """The mapping in a job file, its paths made absolute; raises Failure.
+
+    Scripts and manifests of other systems are read as jobs too (docs/import.md).
+    """
     path = Path(file)
     text = _text(path)
+    said = {**options.fields, **options.resources}
+    foreign = foreign_job(
+        path,
+        text,
+        options.placement.get("clusters") or (),
+        [key for key, value in said.items() if value not in (None, [], ())],
+    )
+    if foreign is not None:
+        return foreign
     data = _parse(path, text)
     if not isinstance(data, dict):
         raise Failure(

@@ -33,6 +33,8 @@ TABLE: tuple[Entry, ...] = (
           "Submit a job file, or a command after --", _JOBS, takes_command=True),
     Entry("plan", f"{_COMMANDS}.plan:plan",
           "Where a job would go; or solve a planning problem", _JOBS),
+    Entry("import", f"{_COMMANDS}.import_file:import_file",
+          "What a script of another system means as a job", _JOBS),
     Entry("jobs", f"{_COMMANDS}.jobs:jobs", "List jobs over the whole federation", _JOBS),
     Entry("show", f"{_COMMANDS}.jobs:show_one", "Everything about one job", _JOBS),
     Entry("explain", f"{_COMMANDS}.explain:explain",
