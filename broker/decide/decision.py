@@ -9,18 +9,18 @@ import numpy as np
 
 from broker.decide import cpsat
 from broker.decide.case import Case, build_case
-from broker.decide.finish import Candidate, assignments, demands, fills, make_candidate, packed
-from broker.decide.greedy import Floor, floor_orders, greedy
+from broker.decide.finish import Candidate, make_candidate
+from broker.decide.greedy import floor_orders, greedy
 from broker.decide.improve import Improved, Improver
 from broker.decide.meter import Meter
 from broker.decide.packing import Packing
+from broker.decide.plans import make_plan
 from broker.decide.realise import pack_exactly
-from broker.decide.reasons import LEAST_POOLS, MOST_POOLS, Reasons
 from broker.decide.search import Search
 from broker.decide.shapes import Shape
 from broker.decide.solver import Solve
 from broker.decide.verify import verify
-from broker.model.plan import Assignment, Plan, PlanStatus, Unplaced
+from broker.model.plan import Plan, PlanStatus
 from broker.model.prices import Prices
 from broker.model.problem import Mode, Problem
 from broker.model.warm import Warm
@@ -34,8 +34,6 @@ _REPAIR_SHARE = 0.85
 a whole."""
 _LEAST_WHOLE_S = 0.05
 """CPU seconds below which the whole model is not begun."""
-_LOOKS = 3_000
-"""Pairs of class and pool that are looked at for the reasons of all that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def decide(
     if not violations:
         return plan
     alarm = f"a plan was refused by the verifier: {violations[0].text}"
-    plan = _plan(case, floor, PlanStatus.FLOOR, None, (*plan.notes, alarm))
+    plan = make_plan(case, floor, PlanStatus.FLOOR, None, (*plan.notes, alarm))
     violations = verify(problem, plan)
     if violations:
         raise NoVerifiedPlan(violations[0].text)
@@ -93,8 +91,11 @@ def _improved_plan(
     best, notes = floor, list[str]()
     bound: float | None = None
     prices: Prices | None = None
-    whole = len(case.options) <= _MOST_OPTIONS
-    if len(case.options) > _SMALL:
+    small = len(case.options) <= _SMALL
+    # To stay near a plan and to look everywhere do not go together.
+    near = warm is not None and bool(warm.assignments)
+    whole = small or (len(case.options) <= _MOST_OPTIONS and not near)
+    if not small:
         used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floors]))
         search = Search(case, floor, solve, meter)
         searched = search.run(warm, used, _REPAIR_SHARE if whole else 1.0)
@@ -108,10 +109,10 @@ def _improved_plan(
         bound = _tighter(case, bound, best, found)
         best = found.best
         if found.solved and _is_proved(found):
-            plan = _plan(case, best, PlanStatus.OPTIMAL, best.objective_usd, notes)
+            plan = make_plan(case, best, PlanStatus.OPTIMAL, best.objective_usd, notes)
             return replace(plan, prices=prices)
     status = PlanStatus.FEASIBLE if solved else PlanStatus.FLOOR
-    return replace(_plan(case, best, status, bound, notes), prices=prices)
+    return replace(make_plan(case, best, status, bound, notes), prices=prices)
 
 
 def _tighter(
@@ -146,67 +147,3 @@ def _floors(case: Case, solve: Solve) -> list[Candidate]:
         if candidate is not None:
             found.append(candidate)
     return found
-
-
-def _plan(
-    case: Case,
-    candidate: Candidate,
-    status: PlanStatus,
-    bound_usd: float | None,
-    notes: Sequence[str],
-) -> Plan:
-    candidate = packed(case, candidate)
-    given = assignments(case, candidate.counts)
-    whole = {
-        case.problem.pools[index].name: packing.whole_nodes
-        for index, packing in sorted(candidate.packings.items())
-        if packing.whole_nodes
-    }
-    return Plan(
-        status=status,
-        objective_usd=candidate.objective_usd,
-        bound_usd=bound_usd,
-        cost_usd=candidate.cost_usd,
-        placed=candidate.placed,
-        assignments=given,
-        unplaced=_unplaced(case, candidate, given),
-        fills=fills(case, candidate, given),
-        whole_nodes=whole,
-        charged_as_packed=_charged_as_packed(case, candidate),
-        notes=tuple(notes),
-    )
-
-
-def _charged_as_packed(case: Case, candidate: Candidate) -> tuple[str, ...]:
-    if case.problem.objective.fragmentation_usd_per_node == 0:
-        return ()
-    return tuple(
-        case.problem.pools[index].name
-        for index, packing in sorted(candidate.packings.items())
-        if packing.whole_nodes and not packing.least
-    )
-
-
-def _unplaced(
-    case: Case, candidate: Candidate, given: Sequence[Assignment]
-) -> tuple[Unplaced, ...]:
-    left = {job.id: job.count for job in case.problem.jobs}
-    for item in given:
-        left[item.job] -= item.count
-    floor = Floor(case)
-    floor.load(candidate.counts, candidate.packings, demands(case, candidate.counts))
-    reasons = Reasons(case, floor)
-    jobs = case.problem.jobs
-    waiting = [
-        [member for member in job_class.members if left[jobs[member].id]]
-        for job_class in case.classes
-    ]
-    looks = _LOOKS // max(1, sum(map(bool, waiting)))
-    rest: dict[int, Unplaced] = {}
-    for k, members in enumerate(waiting):
-        if members:
-            refusal = reasons.why_waiting(k, max(LEAST_POOLS, min(MOST_POOLS, looks)))
-            for member in members:
-                name = jobs[member].id
-                rest[member] = Unplaced(name, left[name], refusal)
-    return tuple(rest[member] for member in sorted(rest))

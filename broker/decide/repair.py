@@ -11,7 +11,7 @@ import numpy as np
 from broker.decide.case import Counts
 from broker.decide.holding import Holding
 from broker.decide.meter import Meter
-from broker.decide.model import Model
+from broker.decide.model import Model, Row
 from broker.decide.options import Floats, Integers
 from broker.decide.relaxation import Relaxation
 from broker.decide.solver import Answer, Effort, Solve
@@ -30,15 +30,19 @@ _LARGEST = 2.0**45
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """What the objective is worth by option (`gain`), and what prices say (`worth`, `prices`)."""
+    """What the objective is worth by option (`gain`), and what prices say (`worth`, `prices`).
+    `kept` are copies by option of a plan to stay near, None for none: at most `most_moved` of them
+    may go, or as many as have gone already."""
 
     gain: Floats
     prices: Floats
     worth: Floats
+    kept: Counts | None = None
+    most_moved: int = 0
 
 
 class Repair:
-    """`held` classes must not lose copies of their tier: the rows of the relaxation say so."""
+    """Repairs of one plan. Where the relaxation has rows of tiers, none of them loses."""
 
     def __init__(
         self, rows: Relaxation, counts: Counts, guide: Guide, solve: Solve, meter: Meter
@@ -52,6 +56,10 @@ class Repair:
         self._tried: dict[tuple[int, ...], int] = {}
         self._changed = np.zeros(len(rows.case.problem.pools), dtype=np.int64)
         self._opened = set(rows.opened)
+        self._moves_left = 0
+        if guide.kept is not None:
+            moved = int(np.maximum(guide.kept - counts, 0).sum())
+            self._moves_left = max(0, guide.most_moved - moved)
         self._pools, self._columns, self._effort = _SCALES[0]
         options, classes = len(rows.case.options), len(rows.case.classes)
         self._step_s = _STEP_S + classes * _STEP_CLASS_S + options * _STEP_OPTION_S / 10
@@ -159,6 +167,12 @@ class Repair:
         gain -= self._node_usd * (then - now)
         if gain <= 1e-6:
             return False
+        if self._guide.kept is not None:
+            kept = self._guide.kept[options]
+            moved = np.maximum(kept - after, 0) - np.maximum(kept - before, 0)
+            if int(moved.sum()) > self._moves_left:
+                return False
+            self._moves_left -= int(moved.sum())
         self._holding.change(options, after)
         return True
 
@@ -216,7 +230,21 @@ class Repair:
                         per_node = int(rows.node_size[pool]) // level
                         extra[row] = [(opened[pool], -per_node)]
         self._fill_rows(model, options, extra)
+        self._move_rows(model, options)
         return model, opened
+
+    def _move_rows(self, model: Model, options: Integers) -> None:
+        """No more copies may go than are left to move."""
+        if self._guide.kept is None:
+            return
+        kept = self._guide.kept[options]
+        before = np.maximum(kept - self._holding.counts[options], 0)
+        moved = []
+        for column in np.flatnonzero(kept).tolist():
+            gone = model.column(int(kept[column]))
+            model.rows.append(Row([column, gone], [-1, -1], -int(kept[column])))
+            moved.append((gone, 1))
+        model.at_most(moved, self._moves_left + int(before.sum()))
 
     def _fill_rows(
         self, model: Model, options: Integers, extra: Mapping[int, list[tuple[int, int]]]

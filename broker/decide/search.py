@@ -58,6 +58,7 @@ class Search:
         options = case.options
         self._gain: Floats = case.reward_usd[options.class_index] - options.cost_usd
         self._tier_usd = self._tier_values()
+        self._kept: Counts | None = None
 
     def run(self, warm: Warm | None, floors: Integers, repair_share: float = 1.0) -> Searched:
         """Spend the budget of the meter, of what is left after pricing only a share. `floors` are
@@ -128,6 +129,9 @@ class Search:
         prices = by_row(self._rows, warm.prices)
         worth = self._rows.worth(self._gain, prices)
         suggested = self._suggested(warm)
+        if suggested is not None:
+            most = np.minimum(suggested, self._case.options.most.astype(np.float64))
+            self._kept = most.astype(np.int64)
         self._pass(suggested, worth, Lead.KEEP, pass_orders(self._case)[0])
         return Priced(prices, worth, suggested, self._rows.bound(prices, worth))
 
@@ -159,7 +163,11 @@ class Search:
         if cpu_s <= 0:
             return
         self._rows.hold(self._best.placed)
-        guide = Guide(self._gain + self._tier_gain(), priced.prices, priced.worth)
+        gain = self._gain + self._tier_gain()
+        guide = Guide(gain, priced.prices, priced.worth)
+        if self._kept is not None:
+            most = int(_MOST_MOVED * float(self._kept.sum()))
+            guide = replace(guide, kept=self._kept, most_moved=most)
         repair = Repair(self._rows, self._best.counts, guide, self._solve, self._meter)
         self._adopt(repair.run(cpu_s))
 

@@ -1,0 +1,57 @@
+"""What simpler schedulers would decide: to compare with, on the same problem, through the same
+verifier."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+
+from broker.decide.case import Case, build_case
+from broker.decide.decision import NoVerifiedPlan
+from broker.decide.finish import make_candidate
+from broker.decide.greedy import Floor, floor_orders, greedy
+from broker.decide.plans import make_plan
+from broker.decide.verify import verify
+from broker.model.plan import Plan, PlanStatus
+from broker.model.problem import Problem
+
+
+class Baseline(StrEnum):
+    """By priority, then: the oldest job first, each copy to the cheapest pool that takes it; the
+    biggest gang first, likewise; the oldest job first, each copy to the first cluster of the list
+    that admits it."""
+
+    FIFO = "fifo cheapest first"
+    BIG_FIRST = "big gangs first"
+    FIRST_CLUSTER = "first cluster that admits"
+
+
+def decide_simply(problem: Problem, baseline: Baseline) -> Plan:
+    """The plan of a baseline, verified. Raises `NoVerifiedPlan`, for a fault of ours only."""
+    case = build_case(problem)
+    fifo, big = floor_orders(case)
+    if baseline is Baseline.FIRST_CLUSTER:
+        floor = _first_cluster(case, fifo)
+    else:
+        floor = greedy(case, fifo if baseline is Baseline.FIFO else big)
+    candidate = make_candidate(case, floor.counts, floor.packings(), None)
+    if candidate is None:
+        raise NoVerifiedPlan("a greedy plan could not be put on nodes")
+    plan = make_plan(case, candidate, PlanStatus.FLOOR, None, ())
+    violations = verify(problem, plan)
+    if violations:
+        raise NoVerifiedPlan(violations[0].text)
+    return plan
+
+
+def _first_cluster(case: Case, order: list[int]) -> Floor:
+    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
+    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
+    floor = Floor(case)
+    for k in order:
+        first, last = int(case.options.first[k]), int(case.options.first[k + 1])
+        pools = case.options.pool_index[first:last]
+        by_cluster = np.lexsort((pools, place[pools])) + first
+        floor.fill(k, case.facts.count[k], by_cluster)
+    return floor
