@@ -62,6 +62,17 @@ class JobOutputView(OutputView):
     task: int | None
 
 
+class MeasuredStartView(Open):
+    """How long a start took, in all and by part, and the bytes brought and found for it."""
+
+    took_ms: int
+    handshake_ms: int
+    prepare_ms: int
+    launch_ms: int
+    fetched_bytes: int
+    cached_bytes: int
+
+
 class AttemptView(Open):
     """One try in one cluster. Resources are those of all its replicas and copies."""
 
@@ -86,6 +97,8 @@ class AttemptView(Open):
     price_source: str
     price_as_of_at: str | None
     expected_start_delay_s: float
+    expected_start_p90_s: float
+    measured_start: MeasuredStartView | None
     handshake_ms: float
     prepare_ms: float
     launch_ms: float
@@ -162,6 +175,8 @@ class ExplainView(Open):
     smallest_change: dict[str, Any] | None
     decision: dict[str, Any] | None
     policies: list[str] = []
+    starts: list[dict[str, Any]] = []
+    prepared_in: str | None = None
 
 
 class JobExplainView(ExplainView):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.control.closing_receipt import Closing
+from broker.control.closing_receipt import Closing, measured_start
 from broker.feedback.ports import AttemptEntry, JobEntry
 from broker.model.jobs import Attempt, Job, JobPhase, Outcome, Output
 from federation.units import MICRO
@@ -203,6 +203,8 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
             attempt.price_as_of_ms,
         ),
         "expected_start_delay_s": attempt.expected_start_delay_ms / 1000,
+        "expected_start_p90_s": attempt.expected_start_p90_ms / 1000,
+        "measured_start": measured_start(attempt),
         "handshake_ms": attempt.handshake_ms,
         "prepare_ms": attempt.prepare_ms,
         "launch_ms": attempt.launch_ms,
@@ -244,6 +246,8 @@ def attempt_entry_view(entry: AttemptEntry, closing: Closing | None) -> dict[str
             entry.price_micro_usd_per_accelerator_hour, rest.price_source, rest.price_as_of_ms
         ),
         "expected_start_delay_s": rest.expected_start_delay_ms / 1000,
+        "expected_start_p90_s": rest.expected_start_p90_ms / 1000,
+        "measured_start": measured_start(entry),
         "handshake_ms": entry.handshake_ms or 0,
         "prepare_ms": entry.prepare_ms or 0,
         "launch_ms": entry.launch_ms or 0,

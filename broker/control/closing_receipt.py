@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from broker.feedback.ports import ReceiptEntry
+from broker.feedback.ports import AttemptEntry, ReceiptEntry
 from broker.model.jobs import Attempt, Output
 
 CLOSING = "closing"
@@ -26,7 +26,27 @@ class Closing:
     price_source: str = ""
     price_as_of_ms: int = 0
     expected_start_delay_ms: int = 0
+    expected_start_p90_ms: int = 0
     code: str = ""
+
+
+def measured_start(attempt: Attempt | AttemptEntry) -> dict[str, int] | None:
+    """How long its start really took, in all and by part in ms, and what was fetched for it;
+    None for one that never started. `launch_ms` is all that is neither of the others."""
+    started_ms, reserved_ms = attempt.started_ms or 0, attempt.reserved_ms or attempt.placed_ms
+    if not started_ms:
+        return None
+    handshake_ms = max(reserved_ms - attempt.placed_ms, 0)
+    prepare_ms = attempt.prepare_ms or 0
+    took_ms = max(started_ms - attempt.placed_ms, 0)
+    return {
+        "took_ms": took_ms,
+        "handshake_ms": handshake_ms,
+        "prepare_ms": prepare_ms,
+        "launch_ms": max(took_ms - handshake_ms - prepare_ms, 0),
+        "fetched_bytes": attempt.fetched_bytes or 0,
+        "cached_bytes": attempt.cached_bytes or 0,
+    }
 
 
 def closing_receipt(attempt: Attempt) -> ReceiptEntry:
@@ -38,6 +58,8 @@ def closing_receipt(attempt: Attempt) -> ReceiptEntry:
         "price_source": attempt.price_source,
         "price_as_of_ms": attempt.price_as_of_ms,
         "expected_start_delay_ms": attempt.expected_start_delay_ms,
+        "expected_start_p90_ms": attempt.expected_start_p90_ms,
+        "measured_start": measured_start(attempt),
         "code": attempt.outcome.code if attempt.outcome else "",
     }
     return ReceiptEntry(
@@ -61,5 +83,6 @@ def read_closing(receipt: ReceiptEntry) -> Closing | None:
         price_source=body["price_source"],
         price_as_of_ms=body["price_as_of_ms"],
         expected_start_delay_ms=body["expected_start_delay_ms"],
+        expected_start_p90_ms=body.get("expected_start_p90_ms", 0),
         code=body["code"],
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World, build
+from broker.control.cold_start import blobs_of
 from broker.control.office import Office
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
@@ -26,6 +27,7 @@ from broker.model.jobs import Attempt, Job, JobPhase
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.sense.fleet import read_tenants
+from broker.sense.start_delay import StartEstimate
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.ids import Cluster, JobId, Tenant
@@ -66,6 +68,7 @@ class Explainer:
         answer.update(job=job.id, phase=job.phase.value)
         answer["summary"] = answer.get("summary") or _summary(job)
         answer["others"] = self._others(job, viewer)
+        answer["prepared_in"] = self._office.prepared_in(job.id)
         return answer
 
     async def dry_run(self, spec: JobSpec, tenant: str, viewer: Viewer) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class Explainer:
         problem = build(world, [Waiting.under(ruling, job, copies)])
         decided = await self._office.decide(problem)
         told = await asyncio.to_thread(
-            _answer, problem, decided.plan, job, world, decided.cpu_s
+            _answer, problem, decided.plan, Waiting.under(ruling, job, copies), world, decided.cpu_s
         )
         return {**told, "policies": list(ruling.policies)}
 
@@ -111,6 +114,7 @@ class Explainer:
             read_tenants(self._projection),
             self._clock.now_ms(),
             self._typed,
+            self._office.starts.delays,
         )
 
     # What was decided before --------------------------------------------------------------------
@@ -159,9 +163,10 @@ def _summary(job: Job) -> str:
 
 
 def _answer(
-    problem: Problem, plan: Plan, job: Job, world: World, cpu_s: float
+    problem: Problem, plan: Plan, waiting: Waiting, world: World, cpu_s: float
 ) -> dict[str, Any]:
-    rows = candidate_rows(problem, job.id, plan, world.fleet)
+    job = waiting.job
+    rows = candidate_rows(problem, job.id, plan, world, blobs_of(waiting.spec))
     waits: Explanation | None = None
     if any(u.job == job.id for u in plan.unplaced):
         waits = explain_unplaced(problem, plan, job.id)
@@ -220,14 +225,19 @@ def decision_json(cycle: str, plan: Plan, decided_ms: int, cpu_s: float) -> dict
 
 
 def candidate_rows(
-    problem: Problem, job_id: str, plan: Plan, fleet: Fleet
+    problem: Problem, job_id: str, plan: Plan, world: World, blobs: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """The candidate table of one job: every pool, cheapest feasible first, CHOSEN marked."""
+    """The candidate table of one job, which starts with these blobs: every pool, cheapest
+    feasible first, CHOSEN marked."""
     job = next(job for job in problem.jobs if job.id == job_id)
-    return [_row(candidate, fleet) for candidate in candidates(problem, job, plan)]
+    starts = {cluster.name: world.start_at(cluster.name, blobs) for cluster in problem.clusters}
+    return [
+        _row(candidate, world.fleet, starts[candidate.cluster])
+        for candidate in candidates(problem, job, plan)
+    ]
 
 
-def _row(candidate: Candidate, fleet: Fleet) -> dict[str, Any]:
+def _row(candidate: Candidate, fleet: Fleet, start: StartEstimate) -> dict[str, Any]:
     short = candidate.pool.split("/", 1)[1]
     price = fleet.clusters[Cluster(candidate.cluster)].prices.get(short)
     terms = asdict(candidate.terms) if candidate.terms else {}
@@ -240,7 +250,10 @@ def _row(candidate: Candidate, fleet: Fleet) -> dict[str, Any]:
         "feasible": candidate.feasible or candidate.chosen > 0,
         "chosen": candidate.chosen > 0,
         "copies": candidate.chosen,
-        "start_delay_s": candidate.start_s,
+        "start_delay_s": round(start.p50_s, 3),
+        "start_delay_p90_s": round(start.p90_s, 3),
+        "fetch_bytes": start.fetch_bytes,
+        "starts_measured": start.samples,
         "rate_usd_per_hour": candidate.rate_usd_per_h,
         "total_usd": candidate.terms.total_usd if candidate.terms else None,
         "egress_usd": terms.get("egress_usd"),

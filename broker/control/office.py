@@ -18,8 +18,11 @@ from broker.control.cycle import CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
 from broker.control.observing import Observer
+from broker.control.orders import Orders
 from broker.control.policy_book import PolicyBook
+from broker.control.preparing import Preparer, PreparerPorts
 from broker.control.sites import Sites
+from broker.control.start_book import StartBook
 from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.lifecycle.commands import Audit
@@ -57,6 +60,7 @@ class OfficePorts:
     clock: Clock
     candidate: Candidate
     sites: Sites
+    starts: StartBook
     api_url: str
     ttl_s: float = 6.0
     heartbeat_ms: int = 5_000
@@ -74,6 +78,7 @@ class Term:
     leader: Leader
     cycles: Cycles
     closer: Closer
+    preparer: Preparer
     committer: GroupCommitter
 
 
@@ -124,6 +129,8 @@ class Office:
                 tasks.create_task(term.leader.run(), name="leader")
                 tasks.create_task(term.cycles.run(), name="cycles")
                 tasks.create_task(term.closer.run(), name="closer")
+                tasks.create_task(term.preparer.run(), name="preparing")
+                tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:
             self.term = None
@@ -170,7 +177,7 @@ class Office:
             )
         )
         bell = asyncio.Event()
-        watched = _Watched(books, closer, ports.observer)
+        watched = _Watched(books, closer, ports.observer, ports.starts)
         effects = Effects(
             audit=watched.audit,
             close_attempt=watched.close_attempt,
@@ -187,14 +194,30 @@ class Office:
         )
         leader = Leader(leadership, books, ports.projection, committer, gateway, context)
 
+        orders = Orders(books, leadership, ports.clock, ports.keyring.signer, _no_trace)
+        preparer = Preparer(
+            PreparerPorts(books, orders, gateway, ports.sites.fleet, ports.clock)
+        )
+
         def record(cycle: CycleRecord) -> None:
             self.last_cycle = cycle
+            preparer.consider(cycle)
             self.on_cycle(cycle, closer)
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
-        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell, self.alarm)
+        delays = ports.starts.delays
+        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell, self.alarm, delays)
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
-        return Term(leadership, books, leader, cycles, closer, committer)
+        return Term(leadership, books, leader, cycles, closer, preparer, committer)
+
+    @property
+    def starts(self) -> StartBook:
+        """What this replica has learned of starts."""
+        return self._ports.starts
+
+    def prepared_in(self, job: str) -> str | None:
+        """Where the files of a waiting job are fetched ahead; None: nowhere, or not known here."""
+        return self.term.preparer.place_of(job) if self.term else None
 
     async def decide(self, problem: Problem) -> Decided:
         """Decide a problem that is not applied (a dry run, an explanation)."""
@@ -262,6 +285,10 @@ class Office:
         return pb.LeaderRecord.FromString(raw) if raw else None
 
 
+def _no_trace(uid: str, job: str, given: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Watched:
     """Consequences of durable rounds: to the closer, and told to the observer."""
@@ -269,6 +296,7 @@ class _Watched:
     books: Books
     closer: Closer
     observer: Observer
+    starts: StartBook
 
     def traceparent(self, job: str) -> str:
         """The trace context a job was submitted with; empty for none."""
@@ -287,6 +315,7 @@ class _Watched:
     def close_attempt(self, job: Job, attempt: Attempt) -> None:
         """An attempt ended."""
         self.closer.close_attempt(job, attempt)
+        self.starts.ended(attempt)
         self.observer.attempt_ended(job, attempt, self.traceparent(job.id))
 
     def close_job(self, job: Job) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.act.gateway import Command, Dispatch, SetSlice, Stop
+from broker.act.gateway import Command, Dispatch, Prepare, SetSlice, Stop
 from broker.control.books import Books
 from broker.control.leadership import Leadership
 from broker.lifecycle.reconcile import Need, Needed
-from broker.model.jobs import Attempt, OutcomeKind
+from broker.model.jobs import Attempt, Job, OutcomeKind
 from federation.environment import Clock
+from federation.ids import prepare_uid
 from federation.tickets import Ticket, TicketSigner, sign_ticket
 
 TICKET_LIFE_MS = 10 * 60 * 1000
@@ -64,16 +65,31 @@ class Orders:
             adopt_only=need.what is Needed.ADOPT,
         )
 
+    def prepare(self, job: Job, cluster: str) -> Prepare | None:
+        """Fetch ahead for a job that waits: its ticket is for attempt 0, which is none. None
+        for a job whose spec is not trusted."""
+        admitted = self.books.admitted(job.id)
+        if admitted is None:
+            return None
+        uid = prepare_uid(job.id)
+        signed = self._sign(uid, job, cluster, admitted.digest, admitted.subject)
+        return Prepare(uid, signed, admitted.raw)
+
     def ticket(self, attempt: Attempt, digest: str, subject: str) -> bytes:
         """Permission for this attempt under the present epoch; made anew for every sending, so
         that one re-driven late is never too old."""
+        return self._sign(attempt.uid, attempt, attempt.cluster, digest, subject)
+
+    def _sign(
+        self, uid: str, of: Job | Attempt, cluster: str, digest: str, subject: str
+    ) -> bytes:
         return sign_ticket(
             Ticket(
-                uid=attempt.uid,
-                job=attempt.job,
+                uid=uid,
+                job=of.id if isinstance(of, Job) else of.job,
                 epoch=self._leadership.epoch,
-                cluster=attempt.cluster,
-                tenant=attempt.tenant,
+                cluster=cluster,
+                tenant=of.tenant,
                 subject=subject,
                 spec_sha256=digest,
                 not_after_ms=self._clock.now_ms() + TICKET_LIFE_MS,

@@ -90,8 +90,8 @@ def receipts(cycle: CycleRecord, tables: int) -> Iterator[tuple[ReceiptEntry, ..
         first = attempts[0].job
         rows: list[dict[str, Any]] = []
         if number < tables:
-            plan, fleet = cycle.decided.plan, cycle.world.fleet
-            rows = candidate_rows(cycle.problem, first, plan, fleet)
+            plan, blobs = cycle.decided.plan, cycle.blobs.get(first, {})
+            rows = candidate_rows(cycle.problem, first, plan, cycle.world, blobs)
         bodies: dict[tuple[str, str], bytes] = {}
         for attempt in attempts:
             pool = (str(attempt.cluster), attempt.pool)

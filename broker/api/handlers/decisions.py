@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from broker.api.catalog import Found
 from broker.api.routes import Call, answer
+from broker.api.views import attempt_view
 from broker.control.closing_receipt import CLOSING
 from federation.jobs import parse_job_spec
 
@@ -19,8 +21,16 @@ async def explain(call: Call) -> web.Response:
     if found.job is not None and not found.ended:
         spec = parse_job_spec(json.loads(await call.api.catalog.spec_bytes(found)))
         told = await call.api.services.control.explain(found.job, spec, call.viewer)
-        return answer(200, {"job": found.job.id, "phase": found.job.phase.value, **told})
+        starts = _starts([attempt_view(attempt) for attempt in found.job.attempts])
+        head = {"job": found.job.id, "phase": found.job.phase.value, "starts": starts}
+        return answer(200, {**head, **told})
     return answer(200, await _ended(call, found))
+
+
+def _starts(attempts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For every attempt how its start was expected, and how it was."""
+    kept = ("cluster", "expected_start_delay_s", "expected_start_p90_s", "measured_start")
+    return [{"attempt": a["uid"], **{key: a[key] for key in kept}} for a in attempts]
 
 
 async def _ended(call: Call, found: Found) -> dict[str, Any]:
@@ -39,6 +49,7 @@ async def _ended(call: Call, found: Found) -> dict[str, Any]:
         "decision": None,
         "others": None,
         **told,
+        "starts": _starts(view["attempts"]),
         "job": view["id"],
         "phase": view["phase"],
         "summary": f"{outcome['kind'].replace('_', ' ')}{text}",

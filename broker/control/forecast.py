@@ -1,0 +1,151 @@
+"""Where jobs that wait for room will probably start: the place that is free for them first. Pure.
+
+A forecast, not a plan: it counts accelerators only and takes every job for as long as it said. What
+hangs on it is where files are fetched ahead, never where a job runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from broker.decide.classes import group_jobs
+from broker.decide.terms import Geography, cost_terms, refusals
+from broker.model.plan import Plan
+from broker.model.problem import Job, NodeGroup, Pool, Problem
+from federation.refusals import RefusalCode
+
+CLASSES_MAX = 64
+JOBS_MAX = 512
+FULL = frozenset((RefusalCode.NO_CAPACITY, RefusalCode.NO_CPUS, RefusalCode.NO_MEMORY))
+"""What keeps a job waiting where its place is merely taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A job and where it will probably start, and when (UTC ms)."""
+
+    job: str
+    cluster: str
+    start_ms: int
+
+
+def merely_full(plan: Plan) -> frozenset[str]:
+    """Jobs of a plan that only wait for others to end."""
+    return frozenset(u.job for u in plan.unplaced if u.refusal.code in FULL)
+
+
+def expected_starts(
+    problem: Problem,
+    plan: Plan,
+    ends: Mapping[str, Sequence[tuple[int, int]]],
+    now_ms: int,
+    wanted: Collection[str],
+) -> list[Expected]:
+    """For each wanted job the place where room for it is expected first (the cheaper of two),
+    the nearest start first. `ends`: by pool, when running work ends and how many accelerators
+    that frees. Jobs ahead in the queue take their room first, wanted or not."""
+    waiting = merely_full(plan)
+    queue = [job for job in problem.jobs if job.id in waiting]
+    queue = sorted(queue, key=lambda job: -job.priority)[:JOBS_MAX]
+    places = _places(problem, queue)
+    taken = _taken(problem, plan)
+    lines = {
+        pool.name: _Line(_free(pool) - taken[pool.name], ends.get(pool.name, ()))
+        for pool in problem.pools
+    }
+    found: list[Expected] = []
+    for job in queue:
+        choice = min(
+            (
+                (lines[pool.name].room_ms(job.gang_accelerators, now_ms), cost_usd, pool)
+                for cost_usd, pool in places.get(job.id, ())
+            ),
+            key=lambda option: (option[0], option[1], option[2].name),
+            default=None,
+        )
+        if choice is None or choice[0] == NEVER_MS:
+            continue
+        start_ms, _, pool = choice
+        runtime_ms = round(job.runtime_h / job.accelerators[pool.accelerator] * 3_600_000)
+        lines[pool.name].take(job.gang_accelerators, start_ms, start_ms + runtime_ms)
+        if job.id in wanted:
+            found.append(Expected(job.id, pool.cluster, start_ms))
+    return sorted(found, key=lambda expected: expected.start_ms)
+
+
+NEVER_MS = 2**62
+
+
+class _Line:
+    """When accelerators of one pool come free; those at 0 are free, and were not enough."""
+
+    def __init__(self, free: int, ends: Sequence[tuple[int, int]]) -> None:
+        self._free = [(0, max(free, 0)), *sorted(ends)]
+
+    def room_ms(self, need: int, now_ms: int) -> int:
+        """The first end after which so many are free together; `NEVER_MS` if that is never."""
+        have = 0
+        for at_ms, accelerators in self._free:
+            have += accelerators
+            if at_ms and have >= need:
+                return max(at_ms, now_ms)
+        return NEVER_MS
+
+    def take(self, need: int, start_ms: int, end_ms: int) -> None:
+        """Somebody has them from then until then."""
+        left: list[tuple[int, int]] = []
+        for at_ms, accelerators in self._free:
+            taken = min(accelerators, need) if at_ms <= start_ms else 0
+            need -= taken
+            if accelerators > taken:
+                left.append((at_ms, accelerators - taken))
+            if taken:
+                left.append((end_ms, taken))
+        self._free = sorted(left)
+
+
+def _places(problem: Problem, queue: Sequence[Job]) -> dict[str, list[tuple[float, Pool]]]:
+    """By job the pools it fits when they are empty, with the cost of a copy there."""
+    where = Geography(problem)
+    found: dict[str, list[tuple[float, Pool]]] = {}
+    for item in group_jobs(queue)[:CLASSES_MAX]:
+        job = item.job
+        pools = [
+            (cost_terms(where, job, pool).total_usd, pool)
+            for pool in problem.pools
+            if pool.accelerator in job.accelerators
+            and _fits_empty(job, pool)
+            and next(refusals(where, job, pool), None) is None
+        ]
+        found.update((queue[index].id, pools) for index in item.members)
+    return found
+
+
+def _fits_empty(job: Job, pool: Pool) -> bool:
+    return sum(g.count * _replicas(job, g) for g in pool.when_empty) >= job.replicas
+
+
+def _replicas(job: Job, group: NodeGroup) -> int:
+    fit = group.free_accelerators // job.accelerators_per_replica
+    for need, free in (
+        (job.replica_cpus, group.free_cpus),
+        (job.replica_memory_gib, group.free_memory_gib),
+    ):
+        if need > 0 and free is not None:
+            fit = min(fit, int(free / need * (1 + 1e-9)))
+    return fit
+
+
+def _free(pool: Pool) -> int:
+    return sum(g.count * g.free_accelerators for g in pool.nodes)
+
+
+def _taken(problem: Problem, plan: Plan) -> Counter[str]:
+    """Accelerators that the plan gives away, by pool."""
+    gangs = {job.id: job.gang_accelerators for job in problem.jobs}
+    taken: Counter[str] = Counter()
+    for assignment in plan.assignments:
+        taken[assignment.pool] += assignment.count * gangs[assignment.job]
+    return taken

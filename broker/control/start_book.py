@@ -1,0 +1,65 @@
+"""What one replica has learned of starts: from its own ended attempts, and from the ledger.
+
+The ledger is read at an election and, by a replica that does not lead, every minute: so all
+replicas explain alike, and a new leader knows what the last one knew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from broker.feedback.ports import AttemptEntry, FeedbackUnavailable, Ledger
+from broker.model.jobs import Attempt
+from broker.sense.start_delay import SAMPLES, StartDelays, StartSample, start_sample
+
+REFRESH_S = 60.0
+log = logging.getLogger("tradewind.starts")
+
+
+class StartBook:
+    """Starts as this replica knows them. `delays` is what decisions read."""
+
+    def __init__(self, ledger: Ledger, clusters: Callable[[], Iterable[str]]) -> None:
+        """`clusters`: all that are known now."""
+        self._ledger = ledger
+        self._clusters = clusters
+        self.delays = StartDelays()
+
+    def ended(self, attempt: Attempt) -> None:
+        """Learn from an attempt that is over."""
+        times_ms = (attempt.placed_ms, attempt.reserved_ms, attempt.started_ms)
+        sample = start_sample(
+            attempt.uid, attempt.cluster, times_ms, attempt.prepare_ms, attempt.fetched_bytes
+        )
+        if sample is not None:
+            self.delays.observe(sample)
+
+    async def rebuild(self) -> None:
+        """Learn what the ledger knows, the oldest start first. A ledger that is away leaves what
+        is known as it is."""
+        for cluster in list(self._clusters()):
+            try:
+                rows = await self._ledger.starts(cluster, SAMPLES)
+            except FeedbackUnavailable as problem:
+                log.warning("starts of %s are not known: %s", cluster, problem)
+                return
+            for row in reversed(rows):
+                sample = _sample(row)
+                if sample is not None:
+                    self.delays.observe(sample)
+
+    async def follow(self, leading: Callable[[], bool]) -> None:
+        """Read the ledger again and again while another replica leads; for ever."""
+        while True:
+            if not leading():
+                await self.rebuild()
+            await asyncio.sleep(REFRESH_S)
+
+
+def _sample(row: AttemptEntry) -> StartSample | None:
+    if row.fetched_bytes is None:
+        return None  # written by a version that did not know what was fetched
+    times_ms = (row.placed_ms, row.reserved_ms or 0, row.started_ms or 0)
+    return start_sample(row.uid, row.cluster, times_ms, row.prepare_ms or 0, row.fetched_bytes)
