@@ -30,6 +30,7 @@ from broker.control.cycle import Decided, Decider
 from broker.control.enrolment import Enrolment, Reach
 from broker.control.explaining import Explainer
 from broker.control.figures import NamedFigures, OpenFigures
+from broker.control.housekeeping import Housekeeping
 from broker.control.leadership import Candidate
 from broker.control.observing import Observer
 from broker.control.office import Office, OfficePorts
@@ -164,7 +165,14 @@ def build(
         ),
         observer=observer,
     )
-    work = (projection.run, sites.run, office.run, lambda: ports.starts.follow(office.leading))
+    tidying = Housekeeping(services.submissions(), backends.ledger, backends.clock)
+    work = (
+        projection.run,
+        sites.run,
+        office.run,
+        lambda: ports.starts.follow(office.leading),
+        tidying.run,
+    )
     return ControlPlane(office, services, work)
 
 
