@@ -17,7 +17,6 @@ from broker.cli.formatting import (
     moment,
     number,
     outcome,
-    seconds,
     size,
     state,
     taken,
@@ -25,6 +24,7 @@ from broker.cli.formatting import (
     usd,
 )
 from broker.cli.output import Column, Table
+from broker.cli.starts import start_told
 
 Job = Mapping[str, Any]
 
@@ -202,13 +202,8 @@ def receipt_lines(job: Job, now: Now) -> list[str]:
         line = f"{text(attempt.get('uid'))}: price from {source}"
         as_of = moment(attempt.get("price_as_of_at"), now)
         line += f" as of {as_of}" if as_of != NONE else ""
-        promised = seconds(attempt.get("expected_start_delay_s"))
-        if promised != NONE:
-            taken = between(attempt.get("placed_at"), attempt.get("started_at"), now)
-            started = attempt.get("started_at") is not None and taken != NONE
-            line += f"; start expected in {promised}"
-            line += f", took {taken}" if started else ""
-        lines.append(line)
+        told = start_told(attempt)
+        lines.append(f"{line}; {told}" if told else line)
     return lines
 
 

@@ -40,6 +40,9 @@ RUNNING: dict[str, Any] = {
         "accelerators": 8, "cpus": 64.0, "memory_bytes": 1 << 39,
         "price_usd_per_accelerator_hour": 2.59, "price_source": "contract",
         "price_as_of_at": "2026-11-01T00:00:00.000Z", "expected_start_delay_s": 3.0,
+        "expected_start_p90_s": 4.5,
+        "measured_start": {"took_ms": 3200, "handshake_ms": 41, "prepare_ms": 812,
+                           "launch_ms": 2347, "fetched_bytes": 20 << 20, "cached_bytes": 0},
         "handshake_ms": 41, "prepare_ms": 812, "launch_ms": 95, "nodes": ["n1", "n2"],
         "tasks": "", "width": 0, "outputs": [],
     }],
@@ -130,6 +133,24 @@ def test_what_else_an_explanation_says() -> None:
     ]
 
 
+def test_starts_as_expected_and_as_they_were() -> None:
+    start = {**RUNNING["attempts"][0], "attempt": "j1-1", "cluster": "eu"}
+    (line,) = candidates.explanation_lines({"starts": [start]}, NOW)
+    assert line.startswith("j1-1 in eu: start expected in 3000 ms, by 4500 ms in 9 of 10, took 3")
+    unknown = {"attempt": "j1-1", "cluster": "eu", "expected_start_delay_s": 0.0}
+    (line,) = candidates.explanation_lines({"starts": [unknown]}, NOW)
+    assert line == "j1-1 in eu: start of unknown length expected."
+    (line,) = candidates.explanation_lines({"prepared_in": "eu"}, NOW)
+    assert line == "Its files are being brought to eu, where it is expected to start."
+
+
+def test_a_start_is_shown_as_the_middle_and_nine_of_ten() -> None:
+    rows = [{"cluster": "eu", "start_delay_s": s, "start_delay_p90_s": p} for s, p in
+            ((0.2, 1.4), (0.2, 0.21), (0.2, None))]  # fmt: skip
+    shown = [row[4] for row in candidates.candidate_table({"candidates": rows}).rows]
+    assert shown == ["0.2s-1.4s", "0.2s", "0.2s"]
+
+
 def test_the_facts_and_attempts_of_a_job() -> None:
     facts = {name: value for name, value in job_views.job_facts(RUNNING, NOW) if value != "-"}
     assert facts["submitted"] == "13:00:00 (10m ago)"
@@ -141,7 +162,8 @@ j0k2m4n6p8q0r2s4-1  us-east-1  h100  8 x H100, 64 cpus, 512GiB  running  13:00:0
 """)  # noqa: E501
     assert job_views.receipt_lines(RUNNING, NOW) == [
         "j0k2m4n6p8q0r2s4-1: price from contract as of 2026-11-01 00:00; "
-        "start expected in 3s, took 3.2s"
+        "start expected in 3000 ms, by 4500 ms in 9 of 10, took 3200 ms: handshake 41 ms, "
+        "prepare 812 ms (20MiB fetched), launch 2347 ms"
     ]
 
 
