@@ -6,7 +6,6 @@ The table (`table.py`) says which handler runs for which phase and event; nothin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from broker.lifecycle import events as ev
@@ -27,6 +26,7 @@ from broker.model.jobs import (
     OutcomeKind,
     Terms,
 )
+from broker.model.replacing import replace
 
 JobHandler = Callable[[Job, Any, Terms, int], Job]
 AttemptHandler = Callable[[Job, Attempt, Any, Terms, int], Job]

@@ -6,13 +6,14 @@ The shell persists `Step.job` (and the attempts and task chunks that differ), th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from broker.lifecycle import commands as cmd
 from broker.lifecycle import events as ev
 from broker.lifecycle.handlers import Rejected
 from broker.lifecycle.table import ATTEMPT_TABLE, JOB_TABLE, Ignore, Reject
 from broker.model.jobs import AttemptPhase, Job, JobPhase, Terms
+from broker.model.replacing import replace
 
 
 class IllegalTransition(Exception):
@@ -77,7 +78,7 @@ def _site_event(job: Job, event: ev.AttemptEvent, terms: Terms, now_ms: int) -> 
     return row(
         replace(job, attempts=tuple(noted if a.uid == noted.uid else a for a in job.attempts)),
         noted,
-        replace(event, at_ms=at_ms),
+        event if event.at_ms == at_ms else replace(event, at_ms=at_ms),
         terms,
         now_ms,
     )

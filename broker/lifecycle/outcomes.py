@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker.model.jobs import (
     Attempt,
     AttemptPhase,
@@ -16,6 +14,7 @@ from broker.model.jobs import (
     TaskStates,
     Terms,
 )
+from broker.model.replacing import replace
 from federation.refusals import Disposition, RefusalCode
 from federation.runs import Runs
 

@@ -245,7 +245,9 @@ class Job:
     @property
     def live_attempts(self) -> tuple[Attempt, ...]:
         """Attempts that have not ended."""
-        return tuple(a for a in self.attempts if a.live)
+        if not self.attempts:
+            return ()
+        return tuple([a for a in self.attempts if a.phase is not AttemptPhase.ENDED])
 
     @property
     def unassigned_tasks(self) -> Runs:

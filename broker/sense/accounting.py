@@ -8,10 +8,10 @@ against one report never promise the same node twice.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from broker.model.fleet import Capacity, NodeGroup, PoolCapacity
 from broker.model.jobs import Attempt
+from broker.model.replacing import replace
 
 Node = tuple[NodeGroup, int]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from broker.model.jobs import Attempt, Intent, Job
+from broker.model.replacing import replace
 from broker.state import keys
 from broker.state.codec import RecordUnreadable, decode_attempt, decode_intent, decode_job
 from broker.state.store import Store

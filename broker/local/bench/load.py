@@ -113,19 +113,20 @@ class Http:
 
 
 async def submit(order: dict[str, Any]) -> Done:
-    """`batch` 0: one job a request; else so many a request. `spec` is sent as it stands."""
+    """`batch` 0: one job a request; else so many a request. Each runs another command, as the
+    jobs of a sweep do."""
     batch, turns = order["batch"], order["requests"]
     path = "/v1/jobs/batch" if batch else "/v1/jobs"
-    document = {"jobs": [order["spec"]] * batch} if batch else order["spec"]
-    body = json.dumps(document).encode()
     run = SystemIds().token_bytes(8).hex()
     lines = [
         Http(order["url"], order["token"], order["ca"]) for _ in range(order["connections"])
     ]
     await asyncio.gather(*(line.open() for line in lines))
 
+    bodies = [_body(order["spec"], batch, turn) for turn in range(turns)]
+
     async def one(worker: int, turn: int) -> None:
-        await lines[worker].post(path, body, f"{run}-{turn}")
+        await lines[worker].post(path, bodies[turn], f"{run}-{turn}")
 
     try:
         done = await at_once(len(lines), turns, one)
@@ -133,6 +134,14 @@ async def submit(order: dict[str, Any]) -> Done:
         for line in lines:
             line.close()
     return Done(done.seconds, done.count * max(batch, 1), done.latencies_ms)
+
+
+def _body(spec: dict[str, Any], batch: int, turn: int) -> bytes:
+    jobs = [
+        spec | {"run": f"{spec['run']} {turn * max(batch, 1) + index}"}
+        for index in range(max(batch, 1))
+    ]
+    return json.dumps({"jobs": jobs} if batch else jobs[0]).encode()
 
 
 # Floor --------------------------------------------------------------------------------------------
