@@ -146,7 +146,27 @@ def build(
     alarms.append(office.alarm)
     held.append(gateway(office))
     office.on_cycle = Recorder(backends.clock).record
-    services = Services(
+    control = _control(ports, office, lambda: held[0])
+    services = _services(settings, backends, projection, control, observer)
+    tidying = Housekeeping(services.submissions(), backends.ledger, backends.clock)
+    work = (
+        projection.run,
+        sites.run,
+        office.run,
+        lambda: ports.starts.follow(office.leading),
+        tidying.run,
+    )
+    return ControlPlane(office, services, work)
+
+
+def _services(
+    settings: BrokerSettings,
+    backends: Backends,
+    projection: Projection,
+    control: ControlService,
+    observer: Observer,
+) -> Services:
+    return Services(
         store=backends.store,
         projection=projection,
         lanes=tuple(
@@ -159,21 +179,12 @@ def build(
         keyring=backends.keyring,
         clock=backends.clock,
         ids=backends.ids,
-        control=_control(ports, office, lambda: held[0]),
+        control=control,
         settings=ApiSettings(
             public_url=settings.public_api_url, typed_round_trips=_typed(settings)
         ),
         observer=observer,
     )
-    tidying = Housekeeping(services.submissions(), backends.ledger, backends.clock)
-    work = (
-        projection.run,
-        sites.run,
-        office.run,
-        lambda: ports.starts.follow(office.leading),
-        tidying.run,
-    )
-    return ControlPlane(office, services, work)
 
 
 def _control(
