@@ -72,10 +72,10 @@ class Preparer:
         self._newest = cycle
         self._bell.set()
 
-    def place_of(self, job: str) -> str | None:
+    def place_of(self, job_id: str) -> str | None:
         """Where a waiting job is being prepared."""
-        asked = self._asked.get(job)
-        return asked.cluster if asked else None
+        asked, job = self._asked.get(job_id), self._ports.books.job(job_id)
+        return asked.cluster if asked and job is not None and _waits(job) else None
 
     async def run(self) -> None:
         """For ever. A look that fails costs time, never a leadership."""

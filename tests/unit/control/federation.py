@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from broker.act.gateway import (
+    CacheArrived,
     CapacityArrived,
     Command,
     Dispatch,
@@ -21,6 +22,7 @@ from broker.act.gateway import (
     Forget,
     GatewayEvent,
     LogPart,
+    Prepare,
     PricesArrived,
     SessionClosed,
     SessionOpened,
@@ -34,7 +36,7 @@ from broker.control.office import Office
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger, MemoryLogs
 from broker.lifecycle import events as ev
-from broker.model.fleet import Capacity, NodeGroup, PoolCapacity, PoolPrice
+from broker.model.fleet import Cache, Capacity, NodeGroup, PoolCapacity, PoolPrice
 from broker.model.jobs import Outcome, OutcomeKind
 from broker.model.problem import Problem
 from broker.settings import BrokerSettings
@@ -68,6 +70,10 @@ class Site:
     stopped: set[str] = field(default_factory=set)
     refuse_next: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    capabilities: tuple[str, ...] = ()
+    prepared: list[Prepare] = field(default_factory=list)
+    took_ms: tuple[int, int] = (0, 0)
+    fetched_bytes: int = 0
 
     def say(self, event: ev.SiteEvent) -> ev.SiteEvent:
         """Journal an event under the next number."""
@@ -100,7 +106,7 @@ class Sites:
         self._inbox.put_nowait(
             SessionOpened(
                 name, number, f"i{number}", "journal", False, site.seq, site.taken, "process",
-                "per-user", (), "1", b"", "01", self._clock.now_ms() + 86_400_000, 5,
+                "per-user", site.capabilities, "1", b"", "01", self._clock.now_ms() + 86_400_000, 5,
             )
         )
         waiting = [e for e in site.events if e.event_seq > site.acked]
@@ -152,6 +158,18 @@ class Sites:
             CapacityArrived(name, self._sessions[name], capacity, raw.SerializeToString())
         )
 
+    def cache(self, name: str, **blobs: int) -> None:
+        """What a site says of its cache: bytes by digest."""
+        now_ms = self._clock.now_ms()
+        items = [pb.CachedItem(sha256=sha256, bytes=size) for sha256, size in blobs.items()]
+        raw = pb.ReportEnvelope(
+            schema=1, received_ms=now_ms, cache=pb.CacheReport(generation=1, items=items)
+        )
+        told = CacheArrived(
+            name, self._sessions[name], Cache(now_ms, blobs), raw.SerializeToString()
+        )
+        self._inbox.put_nowait(told)
+
     async def send(self, cluster: str, commands: Sequence[Command]) -> None:
         if cluster not in self._sessions:
             raise SiteSilent(cluster)
@@ -188,6 +206,9 @@ class Sites:
     def _take(self, site: Site, command: Command) -> None:
         if isinstance(command, Forget):
             return
+        if isinstance(command, Prepare):
+            site.prepared.append(command)
+            return
         if isinstance(command, Stop):
             site.stopped.add(command.uid)
             return
@@ -214,7 +235,13 @@ class Sites:
     async def _run(self, site: Site, order: Dispatch) -> None:
         uid, now = order.uid, self._clock.now_ms
         self._tell(site, [site.say(ev.Accepted(uid, 0, now(), order.dispatch_seq, ("n1",)))])
-        self._tell(site, [site.say(ev.Prepared(uid, 0, now(), 1))])
+        prepare_ms, launch_ms = site.took_ms
+        if prepare_ms:
+            await asyncio.sleep(prepare_ms / 1000)
+        told = ev.Prepared(uid, 0, now(), max(prepare_ms, 1), site.fetched_bytes)
+        self._tell(site, [site.say(told)])
+        if launch_ms:
+            await asyncio.sleep(launch_ms / 1000)
         self._tell(site, [site.say(ev.Started(uid, 0, now(), 1, uid))])
         kind = OutcomeKind.SUCCEEDED
         if order.width:
