@@ -20,7 +20,7 @@ from broker.act import gateway as gw
 from broker.act.backends.grpc import GrpcGateway, Listening
 from broker.act.session_facts import ReportReaders
 from broker.lifecycle import events as ev
-from broker.sense.reports import capacity_from, prices_from, round_trips_from
+from broker.sense.reports import cache_from, capacity_from, prices_from, round_trips_from
 from federation.certificates import Credential, bundle, make_csr
 from federation.handshake.frames import TicketKey
 from federation.handshake.values import KnownCluster, Offer
@@ -101,7 +101,11 @@ class Broker:
         self.capacities: list[gw.CapacityArrived] = []
         self.prices: list[gw.PricesArrived] = []
         self.round_trips: list[gw.RoundTripsArrived] = []
+        self.caches: list[gw.CacheArrived] = []
         self.blobs: dict[str, bytes] = {}
+        self.fetched: list[tuple[str, str]] = []
+        self.blobs_open = asyncio.Event()
+        self.blobs_open.set()
         self.verdict = {"ok": True, "code": "ok", "reason": "good"}
         self._arrived = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -115,7 +119,7 @@ class Broker:
         self.gateway = GrpcGateway(
             Listening(f"127.0.0.1:{self.port}", SessionCredentials(identity)),
             self.facts,
-            ReportReaders(capacity_from, prices_from, round_trips_from),
+            ReportReaders(capacity_from, prices_from, round_trips_from, cache_from),
             CLOCK,
         )
         self.port = await self.gateway.start()
@@ -167,6 +171,8 @@ class Broker:
             self.capacities.append(event)
         elif isinstance(event, gw.PricesArrived):
             self.prices.append(event)
+        elif isinstance(event, gw.CacheArrived):
+            self.caches.append(event)
         else:
             self.round_trips.append(event)
 
@@ -290,7 +296,9 @@ class Broker:
         return ticket
 
     async def _get_blob(self, request: web.Request) -> web.Response:
-        self._ticket_of(request)
+        ticket = self._ticket_of(request)
+        self.fetched.append((ticket.uid, request.match_info["sha"]))
+        await self.blobs_open.wait()
         data = self.blobs.get(request.match_info["sha"])
         if data is None:
             raise web.HTTPNotFound(text="no such blob")
