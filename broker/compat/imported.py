@@ -37,7 +37,8 @@ class Client:
 
     `output` and `errors` are file name patterns of the old system ("" = not wanted); `flags`
     names what the old submit command was asked to do (`wait`, `parsable`, `test-only`, ...);
-    `inherit` names variables whose value is taken from the submitter's environment.
+    `inherit` names variables whose value is taken from the submitter's environment; `directory`
+    is where relative file names start, "" = where it is submitted from.
     """
 
     output: str = ""
@@ -46,6 +47,7 @@ class Client:
     flags: frozenset[str] = frozenset()
     inherit: tuple[str, ...] = ()
     after: tuple[After, ...] = ()
+    directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.compat import slurm_values as values
 from broker.compat.accelerator_names import is_model, request
@@ -39,12 +39,14 @@ MEMORY_PER_CPU_BYTES = 2 * GIB
 class CommandLine:
     """What was said beside the script: words of sbatch, and the script's own arguments.
 
-    `variables` are options said by the submitter's environment (SBATCH_PARTITION and the like).
+    `variables` are options said by the submitter's environment (SBATCH_PARTITION and the like);
+    `here` is the absolute path of the directory it is submitted from, "" if that is not known.
     """
 
     words: Sequence[str] = ()
     arguments: Sequence[str] = ()
     variables: Sequence[tuple[str, str]] = ()
+    here: str = ""
 
 
 def import_sbatch(name: str, text: str, line: CommandLine | None = None) -> Imported:
@@ -69,7 +71,7 @@ def import_sbatch(name: str, text: str, line: CommandLine | None = None) -> Impo
     if layout is None or draft.findings.failed:
         return draft.finish()
     _resources(draft, asked, layout)
-    _run(draft, asked, _Text(text, said.arguments, name), (layout, array))
+    _run(draft, asked, _Text(text, said.arguments, said.here), (layout, array))
     return draft.finish()
 
 
@@ -212,7 +214,7 @@ def _array(draft: Draft, asked: Asked) -> ArraySpec | None:
 class _Text:
     script: str
     arguments: Sequence[str]
-    name: str
+    here: str
 
 
 def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
@@ -263,7 +265,7 @@ def _run(
     body = study(text.script, layout)
     _tell_body(draft, body)
     step = _STEP.search(asked.given["array"].value) if "array" in asked else None
-    directory = _directory(draft, asked)
+    directory = _directory(draft, asked, text.here)
     setting = Setting(
         script=text.script,
         layout=layout,
@@ -291,7 +293,7 @@ def _tell_body(draft: Draft, body: Body) -> None:
         draft.only = "slurm"
 
 
-def _directory(draft: Draft, asked: Asked) -> str:
+def _directory(draft: Draft, asked: Asked, here: str) -> str:
     option = "chdir" if "chdir" in asked else "workdir"
     if option not in asked:
         draft.findings.translated(
@@ -301,7 +303,13 @@ def _directory(draft: Draft, asked: Asked) -> str:
             " in the copy",
         )
         return ""
-    path = asked.given[option].value
+    path = posixpath.normpath(asked.given[option].value or ".")
+    if here and (path == here or path.startswith(f"{here.rstrip('/')}/")):
+        path = posixpath.relpath(path, here)
+    draft.client = replace(draft.client, directory=path)
+    if path == ".":
+        asked.understood(option, "the copy of the submit directory")
+        return ""
     if path.startswith("/"):
         asked.translated(
             option,
