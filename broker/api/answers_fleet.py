@@ -24,6 +24,16 @@ class PoolView(Open):
     price_as_of_at: str | None
 
 
+class CacheView(Open):
+    """What a cluster has in its cache; null for a rate nobody measured."""
+
+    items: int
+    bytes: int
+    limit_bytes: int
+    fetch_bytes_per_s: int | None
+    age_s: float | None
+
+
 class ClusterView(Open):
     """A cluster and the age of what is known of it."""
 
@@ -37,6 +47,7 @@ class ClusterView(Open):
     capacity_age_s: float | None
     certificate_expires_at: str | None
     handshake_ms: float
+    cache: CacheView | None
     pools: list[PoolView]
     running: int
     version: str

@@ -18,6 +18,7 @@ from broker.cli.formatting import (
     number,
     seconds,
     short,
+    size,
     taken,
     text,
     usd,
@@ -119,9 +120,19 @@ def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
         ("report", _report_age(cluster)),
         ("running", count(_running(cluster))),
         ("handshake", taken(cluster.get("handshake_ms"))),
+        ("cache", _cache(mapping(cluster.get("cache")))),
         ("certificate", f"until {moment(expires, now)}" if expires else NONE),
         ("agent", text(cluster.get("version"))),
     ]
+
+
+def _cache(cache: Document) -> str:
+    held, limit = size(cache.get("bytes")), size(cache.get("limit_bytes"))
+    rate = size(cache.get("fetch_bytes_per_s"))
+    if held == NONE:
+        return NONE
+    told = f"{count(cache.get('items'))} items, {held} of {limit}"
+    return told if rate == NONE else f"{told}; fetches {rate}/s"
 
 
 def price_table(prices: Iterable[Document], now: Now) -> Table:

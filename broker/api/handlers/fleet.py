@@ -64,6 +64,7 @@ def cluster_view(view: ClusterView, running: int, now_ms: int) -> dict[str, Any]
         "drain_deadline_at": utc(identity.drain_deadline_ms),
         "handshake_ms": view.handshake_ms,
         "cold_handshake_ms": view.cold_handshake_ms,
+        "cache": _cache(view, now_ms),
         "pools": _pools(view, capacity),
         "running": running,
         "version": identity.version,
@@ -72,6 +73,19 @@ def cluster_view(view: ClusterView, running: int, now_ms: int) -> dict[str, Any]
 
 def _age_s(then_ms: int, now_ms: int) -> float | None:
     return max(now_ms - then_ms, 0) / 1000 if then_ms else None
+
+
+def _cache(view: ClusterView, now_ms: int) -> dict[str, Any] | None:
+    cache = view.cache
+    if cache is None:
+        return None
+    return {
+        "items": cache.total_items,
+        "bytes": cache.total_bytes,
+        "limit_bytes": cache.limit_bytes,
+        "fetch_bytes_per_s": cache.fetch_bytes_per_s or None,
+        "age_s": _age_s(cache.received_ms, now_ms),
+    }
 
 
 def _pools(view: ClusterView, capacity: Capacity | None) -> list[dict[str, Any]]:
