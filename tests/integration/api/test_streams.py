@@ -276,6 +276,32 @@ async def test_a_ticket_opens_the_inputs_and_takes_the_results_of_its_attempt(
     assert await call("GET", f"/v1/blobs/{sha256}", raw) == 401
 
 
+async def test_a_ticket_to_prepare_opens_the_inputs_for_its_time_and_takes_nothing(
+    world: World,
+) -> None:
+    code = b"print(43)"
+    sha256 = hashlib.sha256(code).hexdigest()
+    await world.call("PUT", f"/v1/blobs/{sha256}", data=code)
+    job_id = await submit(world, files=[{"path": "a", "sha256": sha256, "bytes": len(code)}])
+    signer, now_ms = world.services.keyring.signer, world.services.clock.now_ms()
+
+    def ticket(not_after_ms: int, job: str = job_id) -> dict[str, str]:
+        made = Ticket(f"{job}-0", job, 1, "east-1", "default", "me", "0" * 64, not_after_ms)
+        return {"Authorization": ticket_header(sign_ticket(made, signer))}
+
+    async def call(method: str, sha: str, headers: dict[str, str], **more: object) -> int:
+        path = f"/v1/blobs/{sha}"
+        return (await world.call(method, path, token="", headers=headers, **more))[0]
+
+    good = ticket(now_ms + 60_000)
+    assert await call("GET", sha256, good) == 200
+    assert await call("GET", hashlib.sha256(b"other").hexdigest(), good) == 404
+    result = hashlib.sha256(b"result").hexdigest()
+    assert await call("PUT", result, good, data=b"result") == 401
+    assert await call("GET", sha256, ticket(now_ms - 1)) == 401
+    assert await call("GET", sha256, ticket(now_ms + 60_000, "j" + "0" * 16)) == 401
+
+
 # Joining and the fleet ----------------------------------------------------------------------------
 
 
