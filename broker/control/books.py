@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from google.protobuf.message import DecodeError
 
 from broker.control.policy_book import PolicyBook
+from broker.control.waitlist import WaitingClass, Waitlist, alike
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Terms
 from broker.model.policies import Ruling
 from broker.state import keys
@@ -76,6 +77,8 @@ class Books:
         self._distrusted: dict[JobId, str] = {}
         self._parsed: dict[bytes, tuple[JobSpec, str, Terms]] = {}
         self._queued: set[JobId] = set()
+        self._unseated: set[JobId] = set()
+        self._waitlist = Waitlist()
         self._order: list[JobId] | None = None
         self._live: dict[str, dict[str, Attempt]] = {}
         self._ended: dict[str, dict[str, Attempt]] = {}
@@ -166,6 +169,8 @@ class Books:
     def _unqueue(self, job: JobId) -> None:
         if job in self._queued:
             self._queued.discard(job)
+            self._unseated.discard(job)
+            self._waitlist.leave(job)
             self._order = None
 
     def install(self, jobs: Iterable[Job]) -> None:
@@ -179,6 +184,7 @@ class Books:
             self._jobs[job.id] = job
             wants = job.phase in (JobPhase.QUEUED, JobPhase.PLACED, JobPhase.RUNNING)
             if wants and job.id not in self._distrusted and copies_wanted(job, None) > 0:
+                self._unseated.add(job.id)
                 if job.id not in self._queued:
                     self._queued.add(job.id)
                     self._order = None
@@ -212,13 +218,16 @@ class Books:
     def admitted(self, job: str) -> Admitted | None:
         """What was admitted, under the policies now in force; None for a job that is not
         trusted."""
-        found, book = self._admitted.get(JobId(job)), self._policies
+        found_id, book = JobId(job), self._policies
+        found = self._admitted.get(found_id)
         if found is None or book is None or found.stamp == book.stamp:
             return found
         ruling = book.govern(found.spec, found.digest)
         terms = found.terms if ruling.spec is found.spec else terms_of(ruling.spec)
         found = replace(found, ruling=ruling, terms=terms, stamp=book.stamp)
-        self._admitted[JobId(job)] = found
+        self._admitted[found_id] = found
+        if found_id in self._queued:
+            self._unseated.add(found_id)
         return found
 
     def unruled(self) -> list[JobId]:
@@ -244,6 +253,22 @@ class Books:
                 self._queued, key=lambda job: (self._jobs[job].created_ms, job)
             )
         return [self._jobs[job] for job in self._order]
+
+    def seating(self) -> Iterator[None]:
+        """Give every job that came or changed its place among the classes, a job at a step, so
+        that the caller can let others work in between; before `waiting`."""
+        while self._unseated:
+            job_id = self._unseated.pop()
+            admitted = self.admitted(job_id)
+            self._unseated.discard(job_id)  # ruling it anew put it back
+            if admitted is not None:
+                job = self._jobs[job_id]
+                self._waitlist.seat(job, alike(job, admitted.rules))
+            yield
+
+    def waiting(self) -> Iterator[WaitingClass]:
+        """Jobs that want (more) places, by class, the class of the oldest first."""
+        return self._waitlist.classes()
 
     def attempt(self, uid: str) -> Attempt | None:
         """An attempt by uid."""

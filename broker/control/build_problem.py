@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
+from broker.control.waitlist import WaitingClass
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
 from broker.model.jobs import Attempt, Job
@@ -20,7 +21,7 @@ from broker.model.policies import ISOLATION_GRADES, Ruling
 from broker.sense.accounting import free_pools
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import StartDelays, StartEstimate
-from federation.ids import Cluster
+from federation.ids import Cluster, JobId
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_duration
@@ -37,13 +38,17 @@ CPU = "CPU"
 class Waiting:
     """A job that wants places: so many copies (1, or tasks of an array).
 
-    `spec` has the limits of the job and of its policies; `ruling` says whose they are.
+    `spec` has the limits of the job and of its policies; `ruling` says whose they are. With
+    `members` it stands for all of these, the oldest first, of which `job` is one; `alike` is the
+    class they were of.
     """
 
     job: Job
     spec: JobSpec
     copies: int
     ruling: Ruling | None = None
+    members: tuple[JobId, ...] = ()
+    alike: WaitingClass | None = None
 
     @staticmethod
     def under(ruling: Ruling, job: Job, copies: int) -> Waiting:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from broker.control.books import Admitted, Books, copies_wanted
-from broker.control.build_problem import ProblemBuilder, Waiting, World
+from broker.control.build_problem import PLANNED_COPIES_MAX, ProblemBuilder, Waiting, World
 from broker.control.cold_start import blobs_of
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
@@ -29,7 +29,7 @@ from federation.jobs import JobSpec
 
 DEBOUNCE_S = 0.02
 TIMER_S = 5.0
-CYCLE_JOBS_MAX = 25_000
+CYCLE_CLASSES_MAX = 25_000
 JOBS_A_STEP = 100
 CLUSTERS_A_STEP = 5
 FAILED_GAP_MAX_S = 30.0
@@ -64,8 +64,22 @@ class CycleRecord:
     decided: Decided
     world: World
     applier: PlanApplier
-    policies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by job, if any
+    policies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by job of the problem
     blobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # the same
+
+    @property
+    def considered(self) -> int:
+        """How many jobs wanted places; of those in the problem some stand for many."""
+        return sum(self._stands_for(job.id) for job in self.problem.jobs)
+
+    @property
+    def unplaced(self) -> int:
+        """How many of these got none, or not all they wanted."""
+        return sum(min(self._stands_for(u.job), u.count) for u in self.decided.plan.unplaced)
+
+    def _stands_for(self, job: str) -> int:
+        waiting = self.applier.waiting.get(job)
+        return len(waiting.members) or 1 if waiting else 1
 
 
 class Cycles:
@@ -115,6 +129,9 @@ class Cycles:
         """One cycle; returns how many attempts it placed, None where nothing waits."""
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
         await self._rule_anew()
+        for number, _ in enumerate(self._leader.books.seating()):
+            if number % JOBS_A_STEP == JOBS_A_STEP - 1:
+                await asyncio.sleep(0)
         waiting, due_ms = survey(self._leader.books, started_ms)
         left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
@@ -126,7 +143,8 @@ class Cycles:
         self._count += 1
         cycle = f"{self._leader.epoch}.{self._count}"
         closed = closed_since(world, self._sources.fleet(), self._clock.now_ms())
-        applier = PlanApplier(decided.plan, problem, world, cycle, closed)
+        by_job = {str(w.job.id): w for w in waiting}
+        applier = PlanApplier(decided.plan, problem, world, cycle, closed, by_job)
         while not applier.finished:
             await self._apply(applier)
         wall_s = self._clock.monotonic_s() - started_s
@@ -163,8 +181,10 @@ class Cycles:
                 found.append(builder.job(one))
             except Exception as error:  # noqa: BLE001  whatever is wrong is wrong with this job
                 why = f"it cannot be planned: {type(error).__name__}: {error}"[:400]
-                self._leader.books.set_aside(one.job.id, why)
-                self._sources.alarm(f"job {one.job.id} is set aside: {why}")
+                for job_id in one.members or (one.job.id,):
+                    self._leader.books.set_aside(job_id, why)
+                more = f" with {len(one.members) - 1} alike" if len(one.members) > 1 else ""
+                self._sources.alarm(f"job {one.job.id} is set aside{more}: {why}")
             if number % JOBS_A_STEP == JOBS_A_STEP - 1:
                 await asyncio.sleep(0)
         for number, _ in enumerate(builder.pools()):
@@ -224,27 +244,33 @@ def closed_since(world: World, now: Fleet, now_ms: int) -> frozenset[str]:
     )
 
 
-def queue(books: Books, now_ms: int) -> list[Waiting]:
-    """Jobs that want places now, oldest first, bounded."""
-    return survey(books, now_ms)[0]
-
-
 def survey(books: Books, now_ms: int) -> tuple[list[Waiting], int | None]:
-    """Jobs that want places now, and the first instant at which another one may (None: only
-    when something happens)."""
+    """Jobs that want places now, by class, oldest first, bounded; and the first instant at
+    which another one may (None: only when something happens)."""
+    for _ in books.seating():
+        pass
     found: list[Waiting] = []
     due_ms: list[int] = []
-    for job in books.queued():
-        admitted = books.admitted(job.id)
-        if admitted is None:
+    for alike in books.waiting():
+        members = alike.ids()
+        job, admitted = books.job(members[0]), books.admitted(members[0])
+        if job is None or admitted is None:
             continue
         due_ms.extend(entry.until_ms for entry in job.avoid if entry.until_ms > now_ms)
         if job.not_before_ms > now_ms:
             due_ms.append(job.not_before_ms)
             continue
+        if len(found) == CYCLE_CLASSES_MAX:
+            continue
+        if not job.is_array:
+            some = members[:PLANNED_COPIES_MAX]
+            found.append(
+                Waiting(job, admitted.rules.spec, len(some), admitted.rules, some, alike)
+            )
+            continue
         limit = admitted.spec.array.limit if admitted.spec.array else None
         copies = copies_wanted(job, limit)
-        if copies > 0 and len(found) < CYCLE_JOBS_MAX:
+        if copies > 0:
             found.append(Waiting.under(admitted.rules, job, copies))
     return found, min(due_ms, default=None)
 

@@ -7,12 +7,12 @@ placement fall, never the plan; the cycle that follows sees the world as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.control.books import copies_wanted
-from broker.control.build_problem import World
+from broker.control.build_problem import Waiting, World
 from broker.control.cold_start import blobs_of
 from broker.control.round import PLACED_A_ROUND, Round
 from broker.control.slices import first_tasks
@@ -21,7 +21,7 @@ from broker.lifecycle.handlers import Rejected
 from broker.model import problem as pm
 from broker.model.jobs import Attempt, Job
 from broker.model.plan import Assignment, Plan, Unplaced
-from federation.ids import AttemptUid, Cluster, attempt_uid
+from federation.ids import AttemptUid, Cluster, JobId, attempt_uid
 from federation.jobs import JobSpec
 from federation.runs import Runs
 
@@ -40,17 +40,23 @@ class Leading(Protocol):
 @dataclass(slots=True)
 class PlanApplier:
     """Applies one plan, a piece in a round. `placed` and `fallen` tell what came of it. `closed`
-    are clusters that stopped taking jobs while the plan was made."""
+    are clusters that stopped taking jobs while the plan was made. `waiting` has who stands for
+    whom: what the plan gives to a class goes to its members, the oldest first."""
 
     plan: Plan
     problem: pm.Problem
     world: World
     cycle: str
     closed: frozenset[str] = frozenset()
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
     placed: list[Attempt] = field(default_factory=list)
     fallen: list[str] = field(default_factory=list)
     done: Callable[[PlanApplier, Round], None] | None = None
+    stands_for: dict[str, str] = field(default_factory=dict)  # job placed -> job of the problem
     _next: int = 0
+    _left: int = 0  # copies of the assignment under way still to be given
+    _given: dict[str, int] = field(default_factory=dict)  # how many members have their place
+    _untold: list[JobId] | None = None  # who is still to be told why they wait
     _folded: list[Attempt] = field(default_factory=list)
 
     @property
@@ -68,20 +74,57 @@ class PlanApplier:
                 return
             if self._next < len(self.plan.assignments):
                 assignment = self.plan.assignments[self._next]
-                here[assignment.job] += 1
+                here[assignment.job] += not self._members(assignment.job)
                 if here[assignment.job] > PLACED_A_ROUND:
                     return
                 pool = pools[assignment.pool]
-                what = f"placing {assignment.job}"
-                round_.contain(what, self._place, round_, leader.epoch, assignment, pool)
+                one = self._one_of(assignment)
+                if one is not None:
+                    what = f"placing {one.job}"
+                    round_.contain(what, self._place, round_, leader.epoch, one, pool)
             else:
                 unplaced = self.plan.unplaced[self._next - len(self.plan.assignments)]
-                what = f"the reason of {unplaced.job}"
-                round_.contain(what, self._explain, round_, unplaced)
+                self._tell_one(round_, unplaced)
+
+    def _members(self, job: str) -> tuple[JobId, ...]:
+        stands_for = self.waiting.get(job)
+        return stands_for.members if stands_for else ()
+
+    def _one_of(self, assignment: Assignment) -> Assignment | None:
+        """What the next job gets: all of it, or one copy for the next member of a class."""
+        members = self._members(assignment.job)
+        if not members:
+            self._next += 1
+            self.stands_for[assignment.job] = assignment.job
+            return assignment
+        self._left = (self._left or assignment.count) - 1
+        if not self._left:
+            self._next += 1
+        turn = self._given.get(assignment.job, 0)
+        self._given[assignment.job] = turn + 1
+        if turn >= len(members):
+            self.fallen.append(f"the class of {assignment.job} has no more members")
+            return None
+        self.stands_for[members[turn]] = assignment.job
+        return Assignment(members[turn], assignment.pool, 1)
+
+    def _tell_one(self, round_: Round, unplaced: Unplaced) -> None:
+        """The next job that does not know yet why it waits."""
+        if self._untold is None:
+            head = self.waiting.get(unplaced.job)
+            alike = head.alike if head else None
+            code = unplaced.refusal.code.value
+            self._untold = alike.untold(code) if alike else [JobId(unplaced.job)]
+        if self._untold:
+            job_id = self._untold.pop()
+            what = f"the reason of {job_id}"
+            round_.contain(what, self._explain, round_, job_id, unplaced)
+        if not self._untold:
+            self._untold = None
             self._next += 1
 
-    def _explain(self, round_: Round, unplaced: Unplaced) -> None:
-        job = round_.draft.job(unplaced.job)
+    def _explain(self, round_: Round, job_id: JobId, unplaced: Unplaced) -> None:
+        job = round_.draft.job(job_id)
         if job is None or job.live_attempts or copies_wanted(job, None) == 0:
             return
         code, text = unplaced.refusal.code.value, unplaced.refusal.text

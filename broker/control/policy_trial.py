@@ -16,7 +16,7 @@ from typing import Any
 
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World, build
-from broker.control.cycle import CYCLE_JOBS_MAX, Decided
+from broker.control.cycle import Decided
 from broker.control.policies import govern
 from broker.control.policy_book import PolicyBook
 from broker.control.policy_text import read_policy
@@ -34,6 +34,7 @@ from federation.jobs import Deadline, InvalidJob, JobSpec, parse_job_spec
 from federation.wire import records as pb
 
 RECENT_MS = 24 * 3600 * 1000
+TRIAL_JOBS_MAX = 25_000
 RECENT_JOBS_MAX = 500
 """Ended jobs looked at, newest first: each is a query to the ledger."""
 RECENT_CLASSES_MAX = 100
@@ -133,7 +134,7 @@ class _Trial:
                 continue
             spec, rulings = ruled
             copies = copies_wanted(job, spec.array.limit if spec.array else None)
-            if copies > 0 and len(found) < CYCLE_JOBS_MAX:
+            if copies > 0 and len(found) < TRIAL_JOBS_MAX:
                 found.append((_subject(job, "queued", copies, rulings), rulings, job))
         subjects = [subject for subject, _, _ in found]
         if not any(subject.affected for subject in subjects):

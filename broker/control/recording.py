@@ -70,9 +70,9 @@ def cycle_entry(cycle: CycleRecord) -> CycleEntry:
         objective_micro_usd=round(plan.objective_usd * 1e6),
         bound_micro_usd=None if bound is None else round(bound * 1e6),
         gap=plan.gap,
-        considered=len(cycle.problem.jobs),
+        considered=cycle.considered,
         placed=len(cycle.applier.placed),
-        unplaced=len(plan.unplaced),
+        unplaced=cycle.unplaced,
         refused_by_applier=len(cycle.applier.fallen),
     )
 
@@ -81,13 +81,17 @@ def receipts(cycle: CycleRecord, tables: int) -> Iterator[tuple[ReceiptEntry, ..
     """A receipt per attempt placed, with the table its class was chosen from; class by class."""
     jobs = {job.id: job for job in cycle.problem.jobs}
     classes: dict[Hashable, list[Attempt]] = {}
+    keys: dict[str, Hashable] = {}
+    stands_for = cycle.applier.stands_for
     for attempt in cycle.applier.placed:
-        job = jobs[attempt.job]  # jobs under the same rules share `excluded`
-        alike = repr(replace(job, id="", count=1, excluded={}))
-        key = (alike, id(job.excluded), cycle.policies.get(attempt.job, ()))
-        classes.setdefault(key, []).append(attempt)
+        head = stands_for.get(attempt.job, attempt.job)
+        if head not in keys:
+            job = jobs[head]  # jobs under the same rules share `excluded`
+            alike = repr(replace(job, id="", count=1, excluded={}))
+            keys[head] = (alike, id(job.excluded), cycle.policies.get(head, ()))
+        classes.setdefault(keys[head], []).append(attempt)
     for number, attempts in enumerate(classes.values()):
-        first = attempts[0].job
+        first = stands_for.get(attempts[0].job, attempts[0].job)
         rows: list[dict[str, Any]] = []
         if number < tables:
             plan, blobs = cycle.decided.plan, cycle.blobs.get(first, {})

@@ -96,7 +96,7 @@ class Standing:
             "bound_usd": plan.bound_usd,
             "gap": plan.gap,
             "placed": len(last.applier.placed),
-            "unplaced": len(plan.unplaced),
+            "unplaced": last.unplaced,
         }
 
     def _oldest(self, waiting: list[Job], now_ms: int) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ Bounds are some ten times what was measured, so that a slow machine passes and a
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,7 @@ def some_books(jobs: int, classes: int) -> Books:
             {
                 "command": ["true", str(n)],
                 "tenant": "default",
+                "value_of_time_usd_per_hour": n,  # which makes it a class of its own
                 "resources": {"accelerators": "H100:1"},
                 "placement": {"regions": ["r1", "r2"]} if n % 3 else {},
             }
@@ -80,7 +82,7 @@ def fleet() -> Fleet:
 
 
 def test_no_step_of_building_the_problem_of_a_full_queue_is_long(fleet: Fleet) -> None:
-    books = some_books(20_000, 300)
+    books = some_books(20_000, 20_000)
     began_s = time.perf_counter()
     waiting, _ = survey(books, NOW_MS)
     assert len(waiting) == 20_000 and time.perf_counter() - began_s < 2
@@ -107,7 +109,7 @@ def test_no_step_of_building_the_problem_of_a_full_queue_is_long(fleet: Fleet) -
 
 
 def test_a_large_plan_is_applied_in_pieces_and_its_receipts_stay_small(fleet: Fleet) -> None:
-    books = some_books(3_000, 100)
+    books = some_books(3_000, 3_000)
     waiting, _ = survey(books, NOW_MS)
     world = World(fleet, {}, {}, NOW_MS)
     builder = ProblemBuilder(world, waiting)
@@ -145,6 +147,51 @@ def test_a_large_plan_is_applied_in_pieces_and_its_receipts_stay_small(fleet: Fl
     told = [entry for entries in receipts(cycle, 3) for entry in entries]
     assert {entry.attempt for entry in told} == {a.uid for a in applier.placed}
     assert max(len(entry.body_json) for entry in told) < 1_000 * (RECEIPT_ROWS_MAX + 2)
+
+
+def test_jobs_alike_are_one_job_of_the_problem(fleet: Fleet) -> None:
+    books = some_books(3_000, 3)
+    books.install([replace(job, reason_code="new") for job in list(books.jobs())[:5]])
+    waiting, _ = survey(books, NOW_MS)
+    assert [(w.job.id, w.copies) for w in waiting] == [
+        (f"j{n:016d}", 1_000) for n in range(3)
+    ]
+    world = World(fleet, {}, {}, NOW_MS)
+    builder = ProblemBuilder(world, waiting)
+    assert len(list(builder.pools())) == 200
+    problem = builder.problem([builder.job(one) for one in waiting])
+    full = Refusal(RefusalCode.NO_CAPACITY, "all")
+    first, second, third = (job.id for job in problem.jobs)
+    pools = [pool.name for pool in problem.pools]
+    plan = Plan(
+        PlanStatus.FLOOR, 0.0, None, 0.0,
+        assignments=(Assignment(first, pools[0], 600), Assignment(first, pools[1], 2)),
+        unplaced=(Unplaced(first, 398, full), Unplaced(third, 1_000, full)),
+    )
+    applier = PlanApplier(
+        plan, problem, world, "1.1", waiting={str(w.job.id): w for w in waiting}
+    )
+    sizes = []
+    while not applier.finished:
+        round_ = Round(books, NOW_MS)
+        applier.fold(round_, Leading())
+        sizes.append(len(round_.draft.changed))
+        books.install(round_.draft.changed.values())
+        applier.applied(round_)
+    assert max(sizes) <= 500 and not applier.fallen
+    oldest = sorted(f"j{n:016d}" for n in range(0, 3 * 602, 3))
+    assert [a.job for a in applier.placed] == oldest
+    assert {a.pool for a in applier.placed[600:]} == {"p1"}
+    waits = [job for job in books.jobs() if job.reason_code == "no_capacity"]
+    assert len(waits) == 398 + 1_000 and not any(job.attempts for job in waits)
+    left, _ = survey(books, NOW_MS)
+    assert [(w.job.id, w.copies) for w in left] == [
+        (second, 1_000), (third, 1_000), (f"j{3 * 602:016d}", 398)
+    ]
+    cycle = CycleRecord("1.1", 1, 1, 0.0, problem, Decided(plan, 0.0), world, applier)
+    assert (cycle.considered, cycle.unplaced) == (3_000, 1_398)
+    told = [entry for entries in receipts(cycle, 3) for entry in entries]
+    assert [entry.job for entry in told] == oldest
 
 
 class Leading:
