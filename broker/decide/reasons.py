@@ -26,10 +26,17 @@ _NEAREST_FIRST = (
     RefusalCode.NO_CAPACITY,
     RefusalCode.NO_CPUS,
     RefusalCode.NO_MEMORY,
+    RefusalCode.CAPACITY_STALE,
+    RefusalCode.CAPACITY_UNKNOWN,
+    RefusalCode.CLUSTER_UNREACHABLE,
+    RefusalCode.MAINTENANCE,
+    RefusalCode.PAUSED,
+    RefusalCode.DRAINING,
     RefusalCode.GANG_TOO_LARGE,
     RefusalCode.REPLICA_TOO_LARGE,
 )
-"""Which reason is told when pools differ: the one nearest to starting. Others come after these."""
+"""Which reason is told when pools differ: the one nearest to starting. A place that may come back
+is nearer than one that is too small or that the job itself rules out; those come last."""
 
 
 class Reasons:
