@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.decide.solver import Effort
 
-DETERMINISTIC_PER_CPU_S = 0.33
+DETERMINISTIC_PER_CPU_S = 0.34
 """CP-SAT's deterministic time that takes about one CPU second."""
 _OPTION_S = 0.4e-6
 _CLASS_S = 14e-6

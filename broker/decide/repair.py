@@ -3,6 +3,7 @@ and what could be in them to the integer solver, keep what is better. The plan n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,8 +17,10 @@ from broker.decide.options import Floats, Integers
 from broker.decide.relaxation import Relaxation
 from broker.decide.solver import Answer, Effort, Solve
 
-_SCALES = ((8, 300, 0.03), (12, 500, 0.08), (20, 800, 0.2))
-"""(pools, options, deterministic time) of a neighbourhood: the next when the last finds nothing."""
+_SCALES = ((6, 250, 0.02), (10, 400, 0.05), (16, 600, 0.1), (24, 900, 0.2))
+"""(pools, options, deterministic time) of a neighbourhood: the next when the last finds little."""
+_ENOUGH = 0.05
+"""Part of all that is lost that a sweep must gain for another like it."""
 _HOLDING_S = 120e-9
 """CPU seconds by option for looking at a plan as a whole."""
 _STEP_S = 0.003
@@ -64,25 +67,30 @@ class Repair:
         options, classes = len(rows.case.options), len(rows.case.classes)
         self._step_s = _STEP_S + classes * _STEP_CLASS_S + options * _STEP_OPTION_S / 10
         meter.charge(options * _HOLDING_S)
-        self.steps = 0
-        self.better = 0
+        self._gained = 0.0
 
     def run(self, cpu_s: float) -> Counts:
         """Repair for about so many CPU seconds; returns the copies per option."""
         stop_s = self._meter.left_s - cpu_s
         for self._pools, self._columns, self._effort in _SCALES:
             self._tried.clear()
-            better = -1
-            while better != self.better and self._meter.left_s - stop_s >= self._step_s:
-                better = self.better
-                self._sweep(stop_s)
+            gained = math.inf
+            while gained > 0 and self._meter.left_s - stop_s >= self._step_s:
+                before = self._gained
+                lost = self._sweep(stop_s)
+                gained = self._gained - before
+                if gained < _ENOUGH * lost:
+                    break
         return self._holding.counts
 
-    def _sweep(self, stop_s: float) -> None:
-        """Go through the neighbourhoods once, where most is lost first, until the time is over."""
-        for pools in self._neighbourhoods():
+    def _sweep(self, stop_s: float) -> float:
+        """Go through the neighbourhoods once, where most is lost first, until the time is over.
+        Returns the USD that were lost before, all in all."""
+        holding, guide = self._holding, self._guide
+        by_class, by_pool = holding.losses(guide.gain, guide.prices, guide.worth)
+        for pools in self._neighbourhoods(by_class, by_pool):
             if self._meter.left_s - stop_s < self._step_s:
-                return
+                break
             key = tuple(sorted(pools.tolist()))
             version = int(self._changed[pools].sum())
             if self._tried.get(key) == version:
@@ -91,14 +99,12 @@ class Repair:
             if self._step(pools):
                 self._changed[pools] += 1
                 self._tried[key] = int(self._changed[pools].sum())
-                self.better += 1
+        return float(by_class.sum() + by_pool.sum())
 
     # Neighbourhoods -----------------------------------------------------------------------------
 
-    def _neighbourhoods(self) -> Iterator[Integers]:
+    def _neighbourhoods(self, by_class: Floats, by_pool: Floats) -> Iterator[Integers]:
         """Sets of pools, around the classes and pools that lose most."""
-        holding, guide = self._holding, self._guide
-        by_class, by_pool = holding.losses(guide.gain, guide.prices, guide.worth)
         losses = np.concatenate([by_class, by_pool])
         least = 1e-7 * float(np.abs(losses).sum()) + 1e-9
         order = np.argsort(-losses, kind="stable")
@@ -140,7 +146,6 @@ class Repair:
 
     def _step(self, pools: Integers) -> bool:
         """Decide some pools anew; True when that is better."""
-        self.steps += 1
         self._meter.charge(self._step_s)
         options = self._options(pools)
         if not len(options):
@@ -174,6 +179,7 @@ class Repair:
                 return False
             self._moves_left -= int(moved.sum())
         self._holding.change(options, after)
+        self._gained += gain
         return True
 
     def _least_opened(self, pool: int, options: Integers, counts: Integers) -> int:

@@ -28,6 +28,8 @@ _TIER_FACTOR = 8.0
 prices are looked for, and one of the lowest so many times its dearest place."""
 _TIER_ROUNDS = 2
 """Rounds of column generation that look at what tiers can reach: the rest is cost."""
+_ITERATIONS_BY_CLASS = 8
+_SMALL_SHARE = 0.25
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
@@ -63,7 +65,9 @@ class Search:
     def run(self, warm: Warm | None, floors: Integers, repair_share: float = 1.0) -> Searched:
         """Spend the budget of the meter, of what is left after pricing only a share. `floors` are
         options that some floor uses."""
-        priced = self._warm(warm) if warm is not None else None
+        priced = None
+        if warm is not None and (warm.assignments or not self._has_time()):
+            priced = self._warm(warm)
         if priced is None:
             priced = self._cold(floors)
         if priced is None:
@@ -106,6 +110,13 @@ class Search:
             self._notes.append(str(error))
             return None
         return self._with_tiers(priced)
+
+    def _has_time(self) -> bool:
+        """Whether a relaxation takes a small part of what is left: then there is no need to go by
+        old prices alone."""
+        meter, rows = self._meter, self._rows.rows
+        expected_s = meter.simplex_s(_ITERATIONS_BY_CLASS * len(self._case.classes), rows)
+        return expected_s < _SMALL_SHARE * meter.left_s
 
     def _with_tiers(self, priced: Priced) -> Priced:
         """The same, where what tiers count for is a price of their rows instead of a gain."""

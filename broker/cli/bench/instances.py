@@ -2,8 +2,8 @@
 of very different sizes, spot, quotas, residency, deadlines, budgets, data in other regions, and one
 class in seven running somewhere already. The same arguments give the same problem.
 
-Figures are drawn for a fleet of training clusters: five accelerator models with their speeds and
-prices, nodes of 8, regions on three continents with egress between and within them.
+Five accelerator models with their speeds and prices, nodes of 8, regions on up to five continents:
+near and cheap to reach within one, far and dear between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy as np
 Document = dict[str, Any]
 
 _MODELS = ("H100", "A100", "L40S", "910B", "CPU")
-_SHARE = (0.25, 0.28, 0.15, 0.12, 0.20)
+_POOL_SHARE = (0.25, 0.27, 0.14, 0.12, 0.22)
+_WANTED = (0.42, 0.33, 0.15, 0.10)
+"""How often jobs that do not want CPUs name the first four."""
 _PRICE = {"H100": 3.2, "A100": 1.85, "L40S": 0.87, "910B": 1.27, "CPU": 0.25}
 _SPEED = {"H100": 2.2, "A100": 1.0, "L40S": 0.55, "910B": 0.9, "CPU": 1.0}
 _CPUS = {"H100": 12, "A100": 12, "L40S": 12, "910B": 12, "CPU": 8}
@@ -40,10 +42,10 @@ class Size:
 def an_instance(size: Size, seed: int, mode: str = "scalar") -> Document:
     """A problem in the public JSON form, in `scalar` or `place_first` mode."""
     dice = np.random.default_rng([seed, size.clusters, size.jobs, size.classes])
-    regions = [f"r{i}" for i in range(max(3, min(20, 2 + size.clusters // 8)))]
-    rtt, egress = _geography(dice, len(regions))
+    world = _a_world(dice, size.clusters)
+    regions = world.regions
     clusters = _clusters(dice, size.clusters, regions)
-    jobs, wanted = _jobs(dice, size, regions, rtt)
+    jobs, wanted = _jobs(dice, size, world)
     pools = _pools(dice, [c["name"] for c in clusters], wanted, size.load)
     _start_some(dice, jobs, pools)
     objective: Document = {"mode": mode, "fragmentation_usd_per_node": 20.0}
@@ -54,8 +56,8 @@ def an_instance(size: Size, seed: int, mode: str = "scalar") -> Document:
         "now": "2026-01-01T00:00:00Z",
         "objective": objective,
         "regions": regions,
-        "rtt_ms": rtt.tolist(),
-        "egress_usd_per_gb": egress.tolist(),
+        "rtt_ms": world.rtt_ms.tolist(),
+        "egress_usd_per_gb": world.egress.tolist(),
         "clusters": clusters,
         "pools": pools,
         "tenants": _tenants(dice, jobs, pools, clusters),
@@ -83,14 +85,26 @@ def changed(document: Document, share: float, seed: int) -> Document:
     return {**document, "jobs": kept}
 
 
-def _geography(dice: np.random.Generator, regions: int) -> tuple[Any, Any]:
-    places = dice.uniform(0, 200, (regions, 2))
+@dataclass(frozen=True, slots=True)
+class _World:
+    regions: list[str]
+    continent: Any
+    rtt_ms: Any
+    egress: Any
+
+
+def _a_world(dice: np.random.Generator, clusters: int) -> _World:
+    number = next(n for most, n in ((20, 4), (60, 8), (120, 16), (1 << 60, 24)) if clusters <= most)
+    continent = np.arange(number) % min(number, 5)
+    centres = dice.uniform(0, 150, (5, 2))
+    places = centres[continent] + dice.uniform(0, 12, (number, 2))
     far = np.sqrt(((places[:, None] - places[None, :]) ** 2).sum(axis=2))
-    rtt = np.round(1.0 + far, 3)
-    continent = dice.integers(0, 3, regions)
-    egress = np.where(continent[:, None] == continent[None, :], 0.02, 0.09)
+    same = continent[:, None] == continent[None, :]
+    rtt = np.round(np.where(same, 1.0 + far, 60.0 + far), 3)
+    np.fill_diagonal(rtt, 1.0)
+    egress = np.where(same, 0.02, 0.09)
     np.fill_diagonal(egress, 0.0)
-    return rtt, egress
+    return _World([f"r{i}" for i in range(number)], continent, rtt, egress)
 
 
 def _clusters(dice: np.random.Generator, number: int, regions: list[str]) -> list[Document]:
@@ -109,7 +123,7 @@ def _clusters(dice: np.random.Generator, number: int, regions: list[str]) -> lis
 
 
 def _jobs(
-    dice: np.random.Generator, size: Size, regions: list[str], rtt: Any
+    dice: np.random.Generator, size: Size, world: _World
 ) -> tuple[list[Document], dict[str, float]]:
     """The jobs, and the accelerators asked for by model (shared among those that will do)."""
     counts = np.ones(size.classes, dtype=np.int64)
@@ -120,7 +134,7 @@ def _jobs(
     wanted = dict.fromkeys(_MODELS, 0.0)
     jobs = []
     for index in range(size.classes):
-        job = _job(dice, index, int(counts[index]), regions, rtt)
+        job = _job(dice, index, int(counts[index]), world)
         jobs.append(job)
         amount = job["count"] * job["replicas"] * job["accelerators_per_replica"]
         for model in job["accelerators"]:
@@ -128,57 +142,66 @@ def _jobs(
     return jobs, wanted
 
 
-def _job(
-    dice: np.random.Generator, index: int, count: int, regions: list[str], rtt: Any
-) -> Document:
-    first = int(dice.choice(len(_MODELS), p=_SHARE))
-    models = [_MODELS[first]]
-    if models != ["CPU"]:
-        models += [m for m in _MODELS[:4] if m not in models and dice.random() < 0.4]
+def _job(dice: np.random.Generator, index: int, count: int, world: _World) -> Document:
+    regions = world.regions
+    models = _models(dice)
     speeds = {m: round(_SPEED[m] * float(dice.uniform(0.8, 1.2)), 4) for m in models}
-    each = int(dice.choice([1, 2, 4, 8], p=[0.4, 0.17, 0.15, 0.28]))
+    each = int(dice.choice([1, 2, 4, 8], p=[0.39, 0.17, 0.16, 0.28]))
     gang = 1
-    if each == _NODE and models[0] != "CPU" and dice.random() < 0.32:
-        gang = int(dice.choice([2, 4, 8, 16], p=[0.35, 0.3, 0.25, 0.1]))
+    if each == _NODE and models != ["CPU"] and dice.random() < 0.35:
+        gang = int(dice.choice([2, 4, 8, 16], p=[0.3, 0.3, 0.28, 0.12]))
     user = int(dice.integers(len(regions)))
     data = user if dice.random() < 0.8 else int(dice.integers(len(regions)))
     runtime = round(float(np.exp(dice.normal(1.1, 1.0))) + 0.05, 4)
-    allowed = regions
-    if dice.random() < 0.5:
-        some = dice.choice(len(regions), min(len(regions), int(dice.integers(1, 5))), replace=False)
-        allowed = [regions[i] for i in sorted({user, *some.tolist()})]
     job: Document = {
         "id": f"j{index}",
-        "tenant": f"t{int(min(19, dice.geometric(0.12) - 1))}",
-        "count": count if gang == 1 else max(1, count // gang),
+        "tenant": f"t{min(19, int(dice.geometric(0.12)) - 1)}",
+        "count": count,
         "priority": int(dice.choice(4, p=[0.3, 0.44, 0.18, 0.08])),
         "replicas": gang,
         "accelerators_per_replica": each,
         "accelerators": speeds,
         "runtime_h": runtime,
-        "cpus_per_accelerator": 8 if models[0] == "CPU" else int(dice.choice([4, 8, 12, 16])),
+        "cpus_per_accelerator": 8 if models == ["CPU"] else int(dice.choice([4, 8, 12, 16])),
         "memory_gib_per_accelerator": int(
-            dice.choice([16, 32]) if models[0] == "CPU" else dice.choice([32, 64, 96, 160])
+            dice.choice([16, 32]) if models == ["CPU"] else dice.choice([32, 64, 96, 160])
         ),
-        "spot_ok": bool(dice.random() < 0.5),
+        "spot_ok": bool(dice.random() < 0.52),
         "user_region": regions[user],
         "data_region": regions[data],
         "input_gb": round(float(np.exp(dice.normal(3.0, 1.8))), 2),
-        "regions": allowed,
-        "latency_usd_per_ms": round(float(max(0.0, dice.normal(-0.005, 0.01))), 5),
+        "regions": _allowed(dice, data, world),
+        "latency_usd_per_ms": round(max(0.0, float(dice.normal(-0.005, 0.01))), 5),
         "image": f"img{int(dice.integers(_IMAGES))}",
     }
-    slowest = runtime / max(speeds.values())
     if dice.random() < 0.3:
-        job["deadline_h"] = round(slowest * float(dice.uniform(1.1, 3.0)) + 0.25, 4)
+        job["deadline_h"] = round(runtime * float(dice.uniform(0.8, 2.45)), 4)
     if dice.random() < 0.18:
-        rate = _PRICE[models[0]] * gang * each
-        job["budget_usd"] = round(rate * slowest * float(dice.uniform(0.8, 2.0)) + 2.0, 2)
-    if dice.random() < 0.3:
-        near = np.sort(rtt[user])
-        reach = near[min(len(near) - 1, int(dice.integers(1, 4)))]
-        job["max_rtt_ms"] = round(float(reach) + 5.0, 2)
+        cheapest = min(_PRICE[m] * runtime / speed for m, speed in speeds.items())
+        job["budget_usd"] = round(cheapest * gang * each * float(dice.uniform(0.8, 2.6)) + 0.2, 2)
+    if dice.random() < 0.31:
+        near = np.sort(world.rtt_ms[user][world.continent == world.continent[user]])
+        job["max_rtt_ms"] = round(float(near[-1]) * float(dice.uniform(0.8, 3.0)) + 2.0, 2)
     return job
+
+
+def _models(dice: np.random.Generator) -> list[str]:
+    """The accelerator models that will do, the preferred first."""
+    if dice.random() < 0.19:
+        return ["CPU"]
+    number = int(dice.choice([1, 2, 3, 4], p=[0.24, 0.42, 0.27, 0.07]))
+    chosen = dice.choice(4, number, replace=False, p=_WANTED)
+    return [_MODELS[i] for i in sorted(chosen.tolist())]
+
+
+def _allowed(dice: np.random.Generator, data: int, world: _World) -> list[str]:
+    """Everywhere; or the continent of the data, or that and another one."""
+    if dice.random() < 0.5:
+        return world.regions
+    kept = {int(world.continent[data])}
+    if dice.random() < 0.35:
+        kept.add(int(dice.integers(int(world.continent.max()) + 1)))
+    return [r for r, c in zip(world.regions, world.continent.tolist(), strict=True) if c in kept]
 
 
 def _pools(
@@ -189,8 +212,8 @@ def _pools(
     drawn: list[tuple[str, str, bool, float]] = []
     for cluster in clusters:
         for _ in range(int(dice.choice([2, 3, 4, 5, 6], p=[0.1, 0.25, 0.35, 0.2, 0.1]))):
-            model = _MODELS[int(dice.choice(len(_MODELS), p=_SHARE))]
-            spot = model != "CPU" and bool(dice.random() < 0.25)
+            model = _MODELS[int(dice.choice(len(_MODELS), p=_POOL_SHARE))]
+            spot = model != "CPU" and bool(dice.random() < 0.27)
             if (cluster, model, spot) not in {(c, m, s) for c, m, s, _ in drawn}:
                 drawn.append((cluster, model, spot, float(dice.pareto(1.3) + 0.15)))
     total = {model: sum(w for _, m, _, w in drawn if m == model) for model in _MODELS}

@@ -1,0 +1,191 @@
+"""Decide in processes of their own: what a solver does to its process does not matter here.
+
+One process decides. Another decides the same problems cold, in its own time, for the sake of the
+prices: a decision follows the last prices, so that no linear relaxation is solved while jobs wait.
+When the deciding process dies, hangs or answers nonsense it is ended, the floor is decided here in
+a thread, and the plan carries the alarm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.control.cycle import Decided
+from broker.control.decider_frames import (
+    HEADER_BYTES,
+    Question,
+    Reply,
+    body_bytes,
+    packed,
+    unpacked,
+)
+from broker.decide.decision import NoVerifiedPlan, decide_floor
+from broker.model.plan import Plan
+from broker.model.prices import Prices
+from broker.model.problem import Problem
+from broker.model.warm import Warm
+
+log = logging.getLogger("tradewind.decide")
+
+WORKER = (sys.executable, "-m", "broker.control.decider_worker")
+_LARGEST_BYTES = 1 << 30
+
+
+class WorkerFailed(RuntimeError):
+    """The deciding process gave no answer; `str` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """CPU seconds of a decision and of one for prices; on the wall the process is given up after
+    `patience` times that and `grace_s`. Prices are looked for again once a share `turnover` of the
+    jobs is others than when they were found."""
+
+    decide_cpu_s: float = 1.0
+    price_cpu_s: float = 10.0
+    patience: float = 5.0
+    grace_s: float = 10.0
+    turnover: float = 0.1
+
+
+class Worker:
+    """One process that answers one question at a time; started when first asked, and again after
+    it was given up."""
+
+    def __init__(self, command: Sequence[str] = WORKER) -> None:
+        self._command = tuple(command)
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def ask(self, question: Question, wall_s: float) -> Reply:
+        """The answer, within `wall_s` seconds. Raises `WorkerFailed`; the process is then gone."""
+        async with self._turn:
+            try:
+                async with asyncio.timeout(wall_s):
+                    return await self._exchange(question)
+            except TimeoutError:
+                await self.stop()
+                raise WorkerFailed(f"no answer within {wall_s:g} s") from None
+            except (OSError, EOFError, pickle.UnpicklingError, asyncio.CancelledError) as error:
+                code = None if self._process is None else self._process.returncode
+                await self.stop()
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                ended = "" if code is None else f" (exit code {code})"
+                raise WorkerFailed(f"the process ended{ended}") from error
+
+    async def _exchange(self, question: Question) -> Reply:
+        if self._process is None or self._process.returncode is not None:
+            pipe = asyncio.subprocess.PIPE
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=pipe, stdout=pipe
+            )
+        source, sink = self._process.stdout, self._process.stdin
+        if source is None or sink is None:
+            raise EOFError
+        frame = await asyncio.to_thread(packed, question)
+        sink.write(frame)
+        await sink.drain()
+        size = body_bytes(await source.readexactly(HEADER_BYTES))
+        if size > _LARGEST_BYTES:
+            raise EOFError
+        reply = await asyncio.to_thread(unpacked, await source.readexactly(size))
+        if not isinstance(reply, Reply):
+            raise EOFError
+        return reply
+
+    async def stop(self) -> None:
+        """End the process, if there is one."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+@dataclass(slots=True)
+class _Found:
+    """Prices and the jobs they were found for."""
+
+    prices: Prices
+    jobs: frozenset[str] = field(default_factory=frozenset)
+
+
+class ProcessDecider:
+    """A `Decider` (see `broker.control.cycle`) over two such processes."""
+
+    def __init__(self, limits: Limits, command: Sequence[str] = WORKER) -> None:
+        self._limits = limits
+        self._decider = Worker(command)
+        self._pricer = Worker(command)
+        self._found: _Found | None = None
+        self._pricing: asyncio.Task[None] | None = None
+
+    async def __call__(self, problem: Problem) -> Decided:
+        """A verified plan, in the worst case the floor with a note. Raises `NoVerifiedPlan`."""
+        limits = self._limits
+        warm = None if self._found is None else Warm(prices=self._found.prices)
+        question = Question(problem, limits.decide_cpu_s, warm)
+        wall_s = limits.patience * limits.decide_cpu_s + limits.grace_s
+        try:
+            reply = await self._decider.ask(question, wall_s)
+        except WorkerFailed as error:
+            alarm = f"the deciding process failed: {error}; the floor is in force"
+            log.error("%s", alarm)
+            return await asyncio.to_thread(_floor, problem, alarm)
+        if reply.plan is None:
+            raise NoVerifiedPlan(reply.failure)
+        self._look_for_prices(problem, reply.plan)
+        return Decided(reply.plan, reply.cpu_s)
+
+    async def close(self) -> None:
+        """End both processes."""
+        if self._pricing is not None:
+            self._pricing.cancel()
+            await asyncio.gather(self._pricing, return_exceptions=True)
+        await self._decider.stop()
+        await self._pricer.stop()
+
+    def prices_of(self, problem: Problem) -> bool:
+        """Whether the prices in use were found for nearly the same jobs."""
+        if self._found is None:
+            return False
+        jobs = frozenset(job.id for job in problem.jobs)
+        return len(jobs ^ self._found.jobs) < self._limits.turnover * max(1, len(jobs))
+
+    def _look_for_prices(self, problem: Problem, plan: Plan) -> None:
+        """Start looking, unless somebody looks already or the last prices are fresh enough. Where
+        a plan has no prices the problem is too small to need any."""
+        if plan.prices is None or (self._pricing is not None and not self._pricing.done()):
+            return
+        if self.prices_of(problem):
+            return
+        if self._found is None:
+            self._found = _Found(plan.prices)
+        self._pricing = asyncio.create_task(self._price(problem))
+
+    async def _price(self, problem: Problem) -> None:
+        limits = self._limits
+        wall_s = limits.patience * limits.price_cpu_s + limits.grace_s
+        try:
+            reply = await self._pricer.ask(Question(problem, limits.price_cpu_s), wall_s)
+        except WorkerFailed as error:
+            log.error("no new prices: %s", error)
+            return
+        if reply.plan is not None and reply.plan.prices is not None:
+            self._found = _Found(
+                reply.plan.prices, frozenset(job.id for job in problem.jobs)
+            )
+
+
+def _floor(problem: Problem, alarm: str) -> Decided:
+    before_s = time.thread_time()
+    plan = decide_floor(problem, alarm)
+    return Decided(plan, time.thread_time() - before_s)
