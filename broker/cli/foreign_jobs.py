@@ -88,8 +88,13 @@ def may_send(directory: Path, environ: Mapping[str, str]) -> bool:
     if environ.get(SEND, "").lower() in ("no", "0", "false"):
         return False
     resolved = directory.resolve()
-    if resolved in (Path("/"), Path.home().resolve()) or resolved in Path.home().resolve().parents:
-        note(f"note: {resolved} is too much to send along: the job starts in an empty directory")
+    if (
+        resolved in (Path("/"), Path.home().resolve())
+        or resolved in Path.home().resolve().parents
+    ):
+        note(
+            f"note: {resolved} is too much to send along: the job starts in an empty directory"
+        )
         return False
     return True
 
@@ -109,9 +114,25 @@ async def settle(
         job = await find_any(client, after.job)
         if job is None:
             raise Failure(Exit.NOT_FOUND, f"no job {after.job} to wait for")
-        waits.append({"job": str(job["id"]), "when": after.when})
+        if not _holds(job, after.when, after.job):
+            waits.append({"job": str(job["id"]), "when": after.when})
     if waits:
         data["depends_on"] = waits
+
+
+def _holds(job: Mapping[str, Any], when: str, named: str) -> bool:
+    """Whether what is waited for has come already. Raises Failure if it never will."""
+    if job.get("phase") != "ended":
+        return when == "started" and job.get("phase") == "running"
+    outcome = job.get("outcome")
+    kind = outcome.get("kind") if isinstance(outcome, Mapping) else None
+    if when == "succeeded" and kind != "succeeded":
+        raise Failure(
+            Exit.BAD_INPUT,
+            f"job {named} has ended as {kind}: a job that waits for its success"
+            " would never start",
+        )
+    return True
 
 
 async def _of_kind(client: Client, kind: str, chosen: list[str]) -> list[str]:

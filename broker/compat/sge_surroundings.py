@@ -14,7 +14,7 @@ _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
 def read_streams(draft: Draft, asked: Asked, *, array: bool) -> None:
     name = str(draft.data["name"])
-    default = f"{name}.o%j.%a" if array else f"{name}.o%j"
+    default = f"{name}.o%A.%a" if array else f"{name}.o%A"
     output = _path(asked.value("o"))
     if output.endswith("/"):
         output += default
@@ -56,7 +56,7 @@ def _path(text: str) -> str:
     """A file name pattern with Grid Engine's pseudo variables as % marks."""
     path = text.split(",")[0].rpartition(":")[2]
     for name, mark in (
-        ("$JOB_ID", "%j"),
+        ("$JOB_ID", "%A"),
         ("$TASK_ID", "%a"),
         ("$JOB_NAME", "%x"),
         ("$USER", "%u"),

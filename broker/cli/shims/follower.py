@@ -17,7 +17,7 @@ from broker.client import ClientError, connect, find_connection
 
 _EVERY_S = 1.0
 _UNREACHABLE_S = 10.0
-_GIVE_UP_S = 86_400.0
+_GIVE_UP_S = 1_800.0
 
 
 def start(spool: Spool) -> None:
