@@ -35,6 +35,8 @@ class Api:
             auth=Auth(services, TokenBook(services.projection.value)),
             catalog=Catalog(services.projection, services.ledger, services.store),
             intents=Intents(services.store, services.projection, services.lanes),
-            hub=EventsHub(services.store, services.settings.events_kept),
+            hub=EventsHub(
+                services.store, services.projection, services.settings.events_kept
+            ),
             streams=Streams(services.settings.streams_max),
         )

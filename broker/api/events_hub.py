@@ -21,11 +21,11 @@ from broker.api.views import to_json, utc
 from broker.model.jobs import Attempt, Job
 from broker.state import keys
 from broker.state.codec import RecordUnreadable, decode_attempt, decode_job
+from broker.state.projection import Projection
 from broker.state.store import Store
-from federation.kv import Compacted, StoreUnavailable, WatchBatch, WatchEvent
+from federation.kv import Compacted, WatchBatch, WatchEvent
 from federation.wire import records as pb
 
-RETRY_S = 0.5
 _ALL_OF_REVISION = 1 << 30
 _ALIVE = re.compile(re.escape(keys.REPORTS) + r"([^/]+)/alive")
 
@@ -86,11 +86,12 @@ class TooSlow(Exception):
 
 
 class EventsHub:
-    """One watch on the store, many listeners. `run` must be running."""
+    """The projection's watch on the store, for many listeners. `run` must be running."""
 
-    def __init__(self, store: Store, kept: int) -> None:
+    def __init__(self, store: Store, projection: Projection, kept: int) -> None:
         """`kept`: how many events the ring holds."""
         self._store = store
+        self._projection = projection
         self._kept = kept
         self._ring: list[Notice] = []
         self._covered = Cursor(0, 0)  # the ring has every event after this
@@ -100,25 +101,23 @@ class EventsHub:
 
     async def run(self) -> None:
         """Follow the store for ever."""
-        while True:
-            try:
-                await self._follow_store()
-            except Compacted:
-                self._head = Cursor(0, 0)
-            except StoreUnavailable as error:
-                await asyncio.sleep(min(error.retry_after_s, RETRY_S))
-
-    async def _follow_store(self) -> None:
-        if not self._head.revision:
-            page = await self._store.range(keys.ROOT, limit=1)
-            self._ring = []
-            self._covered = self._head = Cursor(page.revision, _ALL_OF_REVISION)
-            self._started.set()
-            self._wake()
+        batches = self._projection.batches()
         translator = Translator()
-        watch = self._store.watch(keys.ROOT, self._head.revision + 1)
-        async for batch in watch:
-            self._take(batch, translator)
+        if self._projection.ready.is_set():
+            self._begin()
+        async for batch in batches:
+            if batch is None:
+                translator = Translator()
+                self._begin()
+            else:
+                self._take(batch, translator)
+
+    def _begin(self) -> None:
+        """The ring has what comes from now on; what was before is in the store's history."""
+        self._ring = []
+        self._covered = self._head = Cursor(self._projection.revision, _ALL_OF_REVISION)
+        self._started.set()
+        self._wake()
 
     def _take(self, batch: WatchBatch, translator: Translator) -> None:
         self._ring.extend(translator.notices(batch))

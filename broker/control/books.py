@@ -6,7 +6,6 @@ never behind. Changes are folded into a `Draft` and installed once they are dura
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -18,10 +17,11 @@ from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Terms
 from broker.model.policies import Ruling
 from broker.state import keys
 from broker.state.codec import RecordUnreadable
+from broker.state.parsed_specs import ParsedSpecs
 from broker.state.projection import Projection
 from federation.ids import JobId
 from federation.job_errors import InvalidJob
-from federation.jobs import JobSpec, parse_job_spec, spec_digest
+from federation.jobs import JobSpec, spec_digest
 from federation.kv import KeyValue
 from federation.tickets import admission_holds
 from federation.wire import records as pb
@@ -67,9 +67,13 @@ class Books:
     """Jobs, specs and counters of one leadership."""
 
     def __init__(
-        self, mac_key_of: Callable[[str], bytes | None], policies: PolicyBook | None = None
+        self,
+        mac_key_of: Callable[[str], bytes | None],
+        policies: PolicyBook | None = None,
+        specs: ParsedSpecs | None = None,
     ) -> None:
         self._mac_key_of = mac_key_of
+        self._specs = specs or ParsedSpecs()
         self._policies = policies
         self._ruled = -1
         self._jobs: dict[JobId, Job] = {}
@@ -148,7 +152,7 @@ class Books:
         """A spec with its digest and terms; most jobs are copies of one seen lately."""
         known = self._parsed.get(raw)
         if known is None:
-            spec = parse_job_spec(json.loads(raw))
+            spec = self._specs.take(raw)
             known = spec, spec_digest(raw), terms_of(spec)
             if len(self._parsed) >= PARSED_MAX:
                 self._parsed.clear()

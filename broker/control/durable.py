@@ -112,7 +112,7 @@ class Durable:
                 after = round_.draft.changed[job_id]
                 changed.append((self._books.job(job_id) or after, after))
                 for txn in txns:
-                    self._projection.fold_own(answer.revision, txn.then)
+                    self._projection.fold_own(answer.revision, txn.then, {job_id: after})
             else:
                 beaten.append(job_id)
         self._books.install(after for _, after in changed)

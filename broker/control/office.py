@@ -160,7 +160,9 @@ class Office:
 
     def _open_term(self, leadership: Leadership) -> Term:
         ports, gateway = self._ports, self._gateway()
-        books = Books(ports.keyring.mac_key_of, PolicyBook(ports.projection))
+        books = Books(
+            ports.keyring.mac_key_of, PolicyBook(ports.projection), ports.projection.specs
+        )
         meter = ports.observer.metrics.commits("leader", ports.clock)
         committer = GroupCommitter(ports.store, lambda: leadership.guard, meter)
         closer = Closer(

@@ -112,6 +112,7 @@ class _Draft:
 
     job: Job
     spec: JobSpec
+    stored: bytes
     ops: tuple[Put, Put]
 
 
@@ -264,7 +265,7 @@ class Submissions:
             Put(keys.spec(job_id), record.SerializeToString()),
             Put(keys.job(job_id), encode_job(job)),
         )
-        return _Draft(job, spec, puts)
+        return _Draft(job, spec, stored, puts)
 
     async def _write(
         self, drafts: Sequence[_Draft], request: Request, now_ms: int
@@ -294,12 +295,19 @@ class Submissions:
                 return _replay(others[0].value, request) if others and others[0] else None
             # Ours after all: an earlier try went through. The leader may have gone on since.
             revision = spec.mod_revision
-        self._shell.projection.fold_own(revision, puts)
+        self._fold(revision, puts, drafts)
         return Submitted(
             tuple(draft.job.id for draft in drafts),
             tuple(draft.job for draft in drafts),
             tuple(draft.spec for draft in drafts),
         )
+
+    def _fold(self, revision: int, puts: Sequence[Put], drafts: Sequence[_Draft]) -> None:
+        """What was written is known here from now on, and need not be read again."""
+        projection = self._shell.projection
+        for draft in drafts:
+            projection.specs.keep(draft.stored, draft.spec)
+        projection.fold_own(revision, puts, {draft.job.id: draft.job for draft in drafts})
 
     async def _commit(
         self, compare: tuple[Absent, ...], puts: Sequence[Put], reads: tuple[Op, ...]

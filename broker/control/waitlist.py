@@ -65,7 +65,9 @@ class WaitingClass:
 
     def oldest(self) -> Age:
         """Age of its oldest member."""
-        return self._ages[self.ids()[0]] if not self._in_order else next(iter(self._ages.values()))
+        if not self._in_order:
+            self.ids()
+        return next(iter(self._ages.values()))
 
     def untold(self, code: str) -> list[JobId]:
         """Members that were last told another reason."""

@@ -8,22 +8,24 @@ revision: an older value never replaces a newer one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from broker.model.jobs import Attempt, Intent, Job
+from broker.model.jobs import Attempt, Intent, Job, TaskStates
 from broker.model.replacing import replace
 from broker.state import keys
 from broker.state.codec import RecordUnreadable, decode_attempt, decode_intent, decode_job
+from broker.state.parsed_specs import ParsedSpecs
 from broker.state.store import Store
 from broker.state.task_chunks import decode_chunks
 from federation.ids import InvalidAttemptUid, JobId, parse_attempt_uid
-from federation.kv import Compacted, Delete, KeyValue, Op, Put, StoreUnavailable
+from federation.kv import Compacted, Delete, KeyValue, Op, Put, StoreUnavailable, WatchBatch
 
 RETRY_S = 0.5
 PAGE = 1000
+_NOBODY: Mapping[JobId, Job] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Projection:
         self._attempts: dict[str, dict[str, Attempt]] = {}
         self._chunks: dict[str, set[str]] = {}
         self._followers: set[asyncio.Queue[Change | None]] = set()
+        self._listeners: set[asyncio.Queue[WatchBatch | None]] = set()
+        self.specs = ParsedSpecs()
         self.revision = 0
         self.policy_changes = 0  # counts them: what was made of the policies is old when it moves
         self.ready = asyncio.Event()
@@ -61,12 +65,14 @@ class Projection:
         while True:
             try:
                 await self._list()
+                self._tell(None)
                 self.ready.set()
                 async for batch in self._store.watch(keys.ROOT, self.revision + 1):
                     for index, event in enumerate(batch.events):
                         value = event.kv.value if event.kv else None
                         self._fold(event.key, event.mod_revision, index, value)
                     self.revision = max(self.revision, batch.revision)
+                    self._tell(batch)
             except Compacted:
                 self._reset_followers()
             except StoreUnavailable as error:
@@ -90,15 +96,25 @@ class Projection:
             self._fold(gone, revision, 0, None)
         self.revision = max(self.revision, revision)
 
-    def fold_own(self, revision: int, ops: Iterable[Op]) -> None:
-        """Fold in what this replica just wrote, at the revision of its answer."""
+    def fold_own(
+        self, revision: int, ops: Iterable[Op], jobs: Mapping[JobId, Job] = _NOBODY
+    ) -> None:
+        """Fold in what this replica just wrote, at the revision of its answer. `jobs`: what the
+        records of these jobs and their attempts say, which then need not be read."""
         for index, op in enumerate(ops):
             if isinstance(op, Put):
-                self._fold(op.key, revision, index, op.value)
+                self._fold(op.key, revision, index, op.value, jobs)
             elif isinstance(op, Delete):
                 self._fold(op.key, revision, index, None)
 
-    def _fold(self, key: str, revision: int, index: int, value: bytes | None) -> None:
+    def _fold(
+        self,
+        key: str,
+        revision: int,
+        index: int,
+        value: bytes | None,
+        jobs: Mapping[JobId, Job] = _NOBODY,
+    ) -> None:
         known = self._values.get(key)
         newest = known[0] if known else self._tombstones.get(key, 0)
         if revision <= newest:
@@ -113,24 +129,22 @@ class Projection:
         else:
             self._values[key] = (revision, value)
             self._kinds.setdefault(kind_of(key), set()).add(key)
-        self._index(key, value)
+        self._index(key, value, jobs)
         change = Change(revision, index, key, value)
         for queue in self._followers:
             queue.put_nowait(change)
 
-    def _index(self, key: str, value: bytes | None) -> None:
+    def _index(self, key: str, value: bytes | None, jobs: Mapping[JobId, Job]) -> None:
         try:
             if key.startswith(keys.JOBS):
                 job_id = keys.last_part(key)
                 self._jobs.pop(job_id, None)
                 self._listed.pop(job_id, None)
                 if value is not None:
-                    job = decode_job(key, value)
-                    if job.id != job_id:
-                        raise RecordUnreadable(f"{key} holds a record of {job.id[:40]!r}")
-                    self._jobs[job_id] = job
+                    known = jobs.get(JobId(job_id))
+                    self._jobs[job_id] = _bare(known) if known else _read_job(key, job_id, value)
             elif key.startswith(keys.ATTEMPTS):
-                self._index_attempt(key, value)
+                self._index_attempt(key, value, jobs)
             elif key.startswith(keys.POLICIES):
                 self.policy_changes += 1
             elif key.startswith(keys.TASKS):
@@ -138,7 +152,9 @@ class Projection:
         except RecordUnreadable as error:
             self._on_unreadable(str(error))
 
-    def _index_attempt(self, key: str, value: bytes | None) -> None:
+    def _index_attempt(
+        self, key: str, value: bytes | None, jobs: Mapping[JobId, Job]
+    ) -> None:
         uid = keys.last_part(key)
         job_id = uid.rsplit("-", 1)[0]
         self._listed.pop(job_id, None)
@@ -146,13 +162,8 @@ class Projection:
         of_job.pop(uid, None)
         try:
             if value is not None:
-                attempt = decode_attempt(key, value)
-                job, _ = parse_attempt_uid(attempt.uid)
-                if key != keys.attempt(attempt.cluster, attempt.uid) or job != attempt.job:
-                    raise RecordUnreadable(f"{key} holds a record of {attempt.uid[:80]!r}")
-                of_job[uid] = attempt
-        except InvalidAttemptUid as error:
-            raise RecordUnreadable(f"{key}: {error}") from error
+                known = jobs.get(JobId(job_id))
+                of_job[uid] = (known and known.attempt(uid)) or _read_attempt(key, value)
         finally:
             if of_job:
                 self._attempts[job_id] = of_job
@@ -177,6 +188,29 @@ class Projection:
         queue: asyncio.Queue[Change | None] = asyncio.Queue()
         self._followers.add(queue)
         return self._changes(queue)
+
+    def batches(self) -> AsyncGenerator[WatchBatch | None, None]:
+        """What the watch brings from this call on, as it came: what others wrote and what we
+        did, in the order of the store. None = some was missed; it goes on after `revision`.
+
+        Iterate it, or its batches gather for ever.
+        """
+        queue: asyncio.Queue[WatchBatch | None] = asyncio.Queue()
+        self._listeners.add(queue)
+        return self._told(queue)
+
+    async def _told(
+        self, queue: asyncio.Queue[WatchBatch | None]
+    ) -> AsyncGenerator[WatchBatch | None, None]:
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    def _tell(self, batch: WatchBatch | None) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(batch)
 
     async def _changes(
         self, queue: asyncio.Queue[Change | None]
@@ -262,12 +296,39 @@ class Projection:
         return tuple(sorted(of_job.values(), key=lambda a: int(a.uid.rsplit("-", 1)[1])))
 
     def _whole(self, job: Job) -> Job:
+        if job.id not in self._attempts and job.id not in self._chunks:
+            return job
         chunks = (self._values[key][1] for key in sorted(self._chunks.get(job.id, ())))
         try:
             states = decode_chunks(chunks)
         except (DecodeError, ValueError) as error:
             raise RecordUnreadable(f"{keys.tasks_of(job.id)}: {error}") from error
         return replace(job, attempts=self._attempts_of(job.id), task_states=states)
+
+
+def _bare(job: Job) -> Job:
+    """A job as its own record has it."""
+    if not job.attempts and not job.is_array:
+        return job
+    return replace(job, attempts=(), task_states=TaskStates())
+
+
+def _read_job(key: str, job_id: str, value: bytes) -> Job:
+    job = decode_job(key, value)
+    if job.id != job_id:
+        raise RecordUnreadable(f"{key} holds a record of {job.id[:40]!r}")
+    return job
+
+
+def _read_attempt(key: str, value: bytes) -> Attempt:
+    attempt = decode_attempt(key, value)
+    try:
+        job, _ = parse_attempt_uid(attempt.uid)
+    except InvalidAttemptUid as error:
+        raise RecordUnreadable(f"{key}: {error}") from error
+    if key != keys.attempt(attempt.cluster, attempt.uid) or job != attempt.job:
+        raise RecordUnreadable(f"{key} holds a record of {attempt.uid[:80]!r}")
+    return attempt
 
 
 def kind_of(key: str) -> str:

@@ -49,6 +49,10 @@ class Part(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
 
+    def __deepcopy__(self, memo: object = None) -> Self:
+        """Itself: it never changes. Else each job would get copies of parts left to default."""
+        return self
+
 
 def unique(values: tuple[Item, ...]) -> tuple[Item, ...]:
     """`values`, refused when one of them stands twice."""
