@@ -67,7 +67,6 @@ TABLE: tuple[Entry, ...] = (
     Entry("broker", f"{_COMMANDS}.broker:app", "Run a broker", _HERE, "broker"),
     Entry("bench", f"{_COMMANDS}.bench:app", "Measure this build beside floors of the same run",
           _HERE, "broker"),
-    Entry("bench", f"{_COMMANDS}.bench:app", "Measure this build on this machine", _HERE, "broker"),
     Entry("doctor", f"{_COMMANDS}.doctor:doctor", "Check this machine and the way to the broker",
           _HERE),
     Entry("version", f"{_COMMANDS}.federation:version", "Versions here and at the broker", _HERE),

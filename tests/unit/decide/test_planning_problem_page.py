@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.decide import problem_file
+from broker.decide import problem_file, warm_file
 from broker.decide.answer import plan_to_json
 from broker.decide.decision import decide
 from broker.decide.problem_file import parse_problem
@@ -38,6 +38,11 @@ def test_the_example_gets_the_answer_on_the_page() -> None:
         problem_file.NODES_KEYS,
         problem_file.TENANT_KEYS,
         problem_file.JOB_KEYS,
+        warm_file.WARM_KEYS,
+        warm_file.PRICES_KEYS,
+        warm_file.ASSIGNMENT_KEYS,
+        warm_file.POOL_PRICE_KEYS,
+        warm_file.TENANT_PRICE_KEYS,
     ],
 )
 def test_every_key_is_on_the_page(keys: dict[str, problem_file.Key]) -> None:
