@@ -49,11 +49,8 @@ class ColdStarts:
     def __init__(self, views: Sequence[ClusterView], delays: StartDelays, now_ms: int) -> None:
         self._rates = [delays.rate_bytes_per_s(view) for view in views]
         self._slowest = min(self._rates, default=1.0)
-        self._holders: dict[str, list[int]] = defaultdict(list)
-        for index, view in enumerate(views):
-            if view.cache is not None and now_ms - view.cache.received_ms <= CACHE_AGE_MAX_MS:
-                for sha256 in view.cache.blobs:
-                    self._holders[sha256].append(index)
+        self._views, self._now_ms = views, now_ms
+        self._known: dict[str, list[int]] | None = None
         self._index = {str(view.identity.name): index for index, view in enumerate(views)}
         self._names: dict[tuple[str, Steps], str] = {}
         self._cold: dict[int, Steps] = {}
@@ -87,10 +84,22 @@ class ColdStarts:
             self._cold[size] = known
         return known
 
+    def _holders(self) -> dict[str, list[int]]:
+        """By digest the clusters that have it; made once somebody asks."""
+        if self._known is None:
+            self._known = defaultdict(list)
+            for index, view in enumerate(self._views):
+                cache = view.cache
+                if cache and self._now_ms - cache.received_ms <= CACHE_AGE_MAX_MS:
+                    for sha256 in cache.blobs:
+                        self._known[sha256].append(index)
+        return self._known
+
     def _with_caches(self, cold: Steps, blobs: Mapping[str, int], total_bytes: int) -> Steps:
         cached: dict[int, int] = defaultdict(int)
+        holders = self._holders()
         for sha256, size_bytes in blobs.items():
-            for index in self._holders.get(sha256, ()):
+            for index in holders.get(sha256, ()):
                 cached[index] += size_bytes
         if not cached:
             return cold

@@ -33,7 +33,7 @@ SITE_BYTES_MAX = 256 * 2**20
 UNDER_WAY_MS = 120_000
 """How long a request counts as under way where no report says that it is done."""
 JOBS_MAX = 256
-LOOK_GAP_S = 1.0
+LOOK_GAP_S = 2.0
 RUNTIME_UNKNOWN_S = 24 * 3600
 log = logging.getLogger("tradewind.preparing")
 
