@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -93,6 +93,7 @@ class Draft:
     lines: dict[str, int] = field(default_factory=dict)
     only: str = ""
     client: Client = field(default_factory=Client)
+    directives: Sequence[tuple[int, str]] = ()
 
     def put(self, path: str, value: Any, line: int = 0) -> None:
         """Set `path` (`resources.cpus`), remembering the line it came from."""
@@ -112,6 +113,10 @@ class Draft:
 
     def finish(self) -> Imported:
         """The answer: the job checked against the job format, its faults told by line."""
+        told = {note.line for note in self.findings.notes}
+        for line, written in self.directives:
+            if line and line not in told:  # nothing goes by without a word
+                self.findings.warning(line, written, "nothing was made of it")
         job = None if self.findings.failed else self._checked()
         notes = in_order(n for n in self.findings.notes if n.level is not Level.ERROR)
         errors = in_order(n for n in self.findings.notes if n.level is Level.ERROR)

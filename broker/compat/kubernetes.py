@@ -22,7 +22,6 @@ _BESIDE = {
     "ConfigMap": "objects of a cluster are not sent along",
     "PersistentVolumeClaim": "volumes of a cluster are not made",
 }
-_INDEX = 'JOB_COMPLETION_INDEX=${%s:-0}; export JOB_COMPLETION_INDEX; exec "$@"'
 _NOT_READ = "not read: this version knows Job, JobSet and PyTorchJob"
 
 
@@ -41,10 +40,16 @@ def import_kubernetes(documents: list[Item]) -> Imported:
             found.append(document)
     if len(found) != 1:
         line = found[1].line if len(found) > 1 else 0
-        draft.findings.error(line, "", f"{len(found)} jobs in one file: one is read")
+        draft.findings.error(line, "", f"{len(found)} jobs: give each a file of its own")
         return draft.finish()
     _Manifest(draft, found[0]).read()
     return draft.finish()
+
+
+def _numbered(number: str, command: list[str]) -> list[str]:
+    """`command` with JOB_COMPLETION_INDEX set to what `number` is in a shell."""
+    script = f'JOB_COMPLETION_INDEX={number}; export JOB_COMPLETION_INDEX; exec "$@"'
+    return ["/bin/sh", "-c", script, "sh", *command]
 
 
 def _text(item: Item | None) -> str:
@@ -126,24 +131,12 @@ class _Manifest:
         draft = self.draft
         if shape.gang:
             draft.put("resources.replicas", shape.completions, shape.line)
-            draft.data["command"] = [
-                "/bin/sh",
-                "-c",
-                _INDEX % "TRADEWIND_RANK",
-                "sh",
-                *draft.data["command"],
-            ]
+            draft.data["command"] = _numbered("${TRADEWIND_RANK:-0}", draft.data["command"])
         elif shape.completions > 1 or shape.indexed:
             limit = f"%{shape.parallelism}" if shape.parallelism < shape.completions else ""
             draft.put("array", f"0-{shape.completions - 1}{limit}", shape.line)
             if shape.indexed:
-                draft.data["command"] = [
-                    "/bin/sh",
-                    "-c",
-                    _INDEX % "TRADEWIND_TASK",
-                    "sh",
-                    *draft.data["command"],
-                ]
+                draft.data["command"] = _numbered("${TRADEWIND_TASK:-0}", draft.data["command"])
 
     def _shape(self, spec: Item) -> _Shape | None:
         """Completions and parallelism: one run, an array, or a gang."""
@@ -185,7 +178,7 @@ class _Manifest:
         if not item or not jobs:
             findings.error(spec.line, "replicatedJobs", "missing")
             return
-        members, pods = 0, []
+        members, pods, each = 0, [], 1
         for job in jobs:
             inner = job.get("template", "spec")
             pod = self._pod(inner.get("template") if inner else None, job.line)
@@ -193,7 +186,8 @@ class _Manifest:
             inside = self._whole(inner, "parallelism", 1) if inner else 1
             if pod is None or inner is None:
                 return
-            members += (1 if count is None else count) * (inside or 1)
+            each = inside or 1
+            members += (1 if count is None else count) * each
             pods.append((job.line, pod))
             self._limits(inner)
         for key, entry in spec.items():
@@ -211,6 +205,10 @@ class _Manifest:
             elif key != "replicatedJobs":
                 findings.warning(entry.line, key, "unknown key: left out")
         self._one_kind(pods, members, item.line)
+        if not findings.failed:
+            self.draft.data["command"] = _numbered(
+                f"$((${{TRADEWIND_RANK:-0}} % {each}))", self.draft.data["command"]
+            )
 
     def _torch(self, spec: Item) -> None:
         findings = self.draft.findings

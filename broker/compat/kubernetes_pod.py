@@ -227,9 +227,12 @@ class PodReader:
 
     def _resources(self, resources: Item) -> None:
         asked: dict[str, Item] = {}
-        for part in ("limits", "requests"):  # what is requested is what the job needs
-            if (item := resources.get(part)) is not None:
-                asked.update(item.items())
+        # A pod gets the cpus it requests, and may use memory and disk up to its limits.
+        limits, requests = resources.get("limits"), resources.get("requests")
+        for part in (requests, limits):
+            asked.update(part.items() if part else ())
+        if requests and (cpu := requests.get("cpu")) is not None:
+            asked["cpu"] = cpu
         for key, item in resources.items():
             if key == "claims":
                 self._findings.error(

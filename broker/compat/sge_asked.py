@@ -10,6 +10,11 @@ from broker.compat.notes import Findings
 from broker.compat.sge_options import Given
 
 Value = TypeVar("Value")
+_SWITCHES = {
+    "hard": "what follows is needed",
+    "soft": "what follows is only wished for",
+    "clear": "what was said before is forgotten",
+}
 
 
 class Asked:
@@ -20,6 +25,8 @@ class Asked:
         self.last: dict[str, Given] = {}
         self.resources: dict[str, tuple[str, Given]] = {}
         for one in given:
+            if one.option.name in _SWITCHES:
+                findings.understood(one.line, one.written, _SWITCHES[one.option.name])
             if one.option.name == "clear":
                 self.last.clear()
                 self.resources.clear()
@@ -27,8 +34,14 @@ class Asked:
                 self._resources(one)
                 continue
             before = self.last.get(one.option.name)
-            if before is not None and before.values != one.values:
-                findings.ignored(before.line, before.written, f"later: {one.written}")
+            if before is not None:
+                same = before.values == one.values
+                tell = findings.understood if same else findings.ignored
+                tell(
+                    before.line,
+                    before.written,
+                    "said again" if same else f"later: {one.written}",
+                )
             self.last[one.option.name] = one
 
     def _resources(self, one: Given) -> None:

@@ -71,6 +71,9 @@ def import_qsub(name: str, text: str, line: CommandLine | None = None) -> Import
     array = _array(draft, asked)
     read_streams(draft, asked, array=array is not None)
     read_environment(draft, asked)
+    draft.directives = [(one.line, one.written) for one in asked.last.values()]
+    if "i" in asked:
+        asked.tell(draft.findings.understood, "i", "the script reads this file")
     if not draft.findings.failed:
         _body(draft, text)
         wrapper = Setting(
@@ -308,6 +311,8 @@ def _shell(draft: Draft, asked: Asked, text: str) -> str:
 
 def _directory(draft: Draft, asked: Asked) -> str:
     if "wd" in asked:
+        if "cwd" in asked:
+            asked.tell(draft.findings.ignored, "cwd", "-wd says where")
         asked.tell(draft.findings.translated, "wd", "the job goes there at its start")
         return asked.value("wd")
     how = draft.findings.understood if "cwd" in asked else draft.findings.translated

@@ -95,8 +95,7 @@ class _Task:
                 self._findings.error(
                     value.line,
                     key,
-                    "has no value: give one, or submit with"
-                    f" --env {key}=VALUE after writing one here",
+                    "has no value: write one",
                 )
             elif value.scalar is None:
                 self._findings.error(value.line, key, "not a text")

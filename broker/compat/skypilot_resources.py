@@ -228,6 +228,11 @@ def _joined(shapes: list[_Shape], reader: _Reader, findings: Findings) -> Wanted
                 " region and spot: a job has one shape",
             )
             return None
+    pairs = {(tuple(shape.cards), shape.region) for shape in shapes}
+    if len({cards for cards, _ in pairs}) > 1 and len({region for _, region in pairs}) > 1:
+        findings.warning(
+            first.line, "resources", "any of the models will do in any of the regions"
+        )
     wanted = Wanted(dict(first.rest), reader.lines)
     names = dict.fromkeys(name for shape in shapes for cards in shape.cards for name in cards)
     if first.count:
@@ -242,7 +247,7 @@ def _joined(shapes: list[_Shape], reader: _Reader, findings: Findings) -> Wanted
     if True in spots:
         wanted.fields["placement.spot"] = True
         if len(spots) > 1:
-            findings.translated(first.line, "use_spot", "spot will do, and so will on-demand")
+            findings.warning(first.line, "use_spot", "spot will do for every alternative")
     elif False in spots:
         wanted.fields["placement.spot"] = False
     return wanted

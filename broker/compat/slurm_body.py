@@ -94,7 +94,7 @@ def study(text: str, layout: Layout) -> Body:
         for line, what, why in _head_only(shell, text):
             body.restrict(line, what, why)
             break
-    if layout.tasks > 1 and body.uses_srun:
+    if layout.tasks > 1 and body.uses_srun and not body.only_slurm:
         _message_passing(text, body)
     return body
 

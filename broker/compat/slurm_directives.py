@@ -11,8 +11,8 @@ from broker.compat.slurm_options import BY_SHORT, Option, Takes, find_long
 from broker.compat.words import split_words
 
 _DIRECTIVE = re.compile(r"#SBATCH(?=\s|$)")
-_NEARLY = re.compile(r"#\s*sbatch\b|#SBATCH\S", re.IGNORECASE)
-_COMMENTED = re.compile(r"##+\s*SBATCH\b")
+_NEARLY = re.compile(r"\s*#\s*sbatch\b|\s*#SBATCH\S", re.IGNORECASE)
+_COMMENTED = re.compile(r"\s*##+\s*SBATCH\b")
 _HETJOB = ("hetjob", "packjob", ":")
 
 
@@ -45,7 +45,7 @@ def directive_lines(text: str, findings: Findings) -> Iterator[tuple[int, str]]:
             continue
         if match := _DIRECTIVE.match(line):
             yield number, line[match.end() :]
-        elif line.startswith("#") or not line.strip():
+        elif line.lstrip().startswith("#") or not line.strip():
             _near_miss(number, line, findings)
         else:
             started = True
@@ -189,8 +189,12 @@ def last_of_each(given: Iterable[Given], findings: Findings) -> dict[str, Given]
     chosen: dict[str, Given] = {}
     for one in given:
         before = chosen.get(one.option.long)
-        if before is not None and before.value != one.value:
+        if before is not None:
             by = f"line {one.line}" if one.line else "the command line"
-            findings.ignored(before.line, before.written, f"{by} says {one.written}")
+            same = before.value == one.value
+            tell = findings.understood if same else findings.ignored
+            tell(
+                before.line, before.written, f"{by} says {'it again' if same else one.written}"
+            )
         chosen[one.option.long] = one
     return chosen

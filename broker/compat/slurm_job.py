@@ -32,6 +32,15 @@ _NAME = re.compile(r"[^\x20-\x7e]")
 _CLUSTER = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 _STEP = re.compile(r"[0-9]+-[0-9]+:([0-9]+)", re.ASCII)
 _RETRIES = 5
+_COUNTS = (
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "ntasks-per-gpu",
+    "cpus-per-task",
+    "cpus-per-gpu",
+)
+_CARDS = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task")
 MEMORY_PER_CPU_BYTES = 2 * GIB
 
 
@@ -71,6 +80,7 @@ def import_sbatch(name: str, text: str, line: CommandLine | None = None) -> Impo
     if layout is None or draft.findings.failed:
         return draft.finish()
     _resources(draft, asked, layout)
+    draft.directives = [(one.line, one.written) for one in given.values()]
     _run(draft, asked, _Text(text, said.arguments, said.here), (layout, array))
     return draft.finish()
 
@@ -90,6 +100,11 @@ def _given(text: str, said: CommandLine, findings: Findings) -> dict[str, Given]
 
 def _simple(asked: Asked) -> None:
     """Options of which nothing but a note is made."""
+    if "wrap" in asked:
+        if asked.line("wrap"):
+            asked.error("wrap", "belongs on the command line: the script is here")
+        else:
+            asked.understood("wrap", "the command is the script")
     for one in asked.given.values():
         if one.option.level is not None:
             asked.findings.add(one.option.level, one.line, one.written, one.option.text)
@@ -156,7 +171,17 @@ def _constraint(asked: Asked) -> None:
 # Time, retries, order -----------------------------------------------------------------------------
 
 
+def _begin(asked: Asked) -> None:
+    if "begin" not in asked:
+        return
+    if asked.given["begin"].value in ("now", "now+0"):
+        asked.understood("begin", "as soon as it can, as without it")
+    else:
+        asked.error("begin", "a later start cannot be asked for: submit it then (cron, at)")
+
+
 def _limits(draft: Draft, asked: Asked) -> None:
+    _begin(asked)
     if "time" in asked:
         seconds = asked.read("time", values.time_s)
         if seconds is not None:
@@ -184,8 +209,6 @@ def _limits(draft: Draft, asked: Asked) -> None:
         asked.translated("requeue", f"retry: {_RETRIES} attempts, after lost and preempted")
     if "no-requeue" in asked:
         asked.understood("no-requeue", "one attempt, which is the default")
-    if "begin" in asked and asked.given["begin"].value not in ("now", "now+0"):
-        asked.error("begin", "a later start cannot be asked for: submit it then (cron, at)")
     if "tmp" in asked:
         size_bytes = asked.read("tmp", values.memory_bytes)
         if size_bytes:
@@ -233,25 +256,14 @@ def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
         draft.findings.translated(
             0, "", f"resources.memory: {text}: 2GiB a cpu, as no --mem says how much"
         )
-    if layout.gpus:
-        wanted = request(layout.gpu_models, layout.gpus)
-        form = next(
-            n
-            for n in (
-                "gres",
-                "gpus",
-                "gpus-per-node",
-                "gpus-per-task",
-                "gpus-per-socket",
-                "tres-per-task",
-            )
-            if n in asked
-        )
-        draft.put("resources.accelerators", wanted, asked.line(form))
-        shown = wanted if isinstance(wanted, str) else f"{layout.gpus} of {len(wanted)} models"
-        asked.understood(form, f"resources.accelerators: {shown} a node")
+    wanted = request(layout.gpu_models, layout.gpus) if layout.gpus else ""
+    shown = wanted if isinstance(wanted, str) else f"{layout.gpus} of {len(wanted)} models"
+    for form in (name for name in _CARDS if name in asked):
+        if wanted:
+            draft.put("resources.accelerators", wanted, asked.line(form))
+        asked.understood(form, f"resources.accelerators: {shown or 'none'} a node")
     shape = f"{layout.nodes} x {layout.cpus} cpus"
-    for name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu"):
+    for name in _COUNTS:
         if name in asked:
             asked.understood(
                 name, f"{layout.tasks} tasks of {layout.cpus_per_task} cpus: {shape}"

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -cwd
+#SBATCH -n 2
+true

@@ -1,0 +1,3 @@
+#!/bin/bash
+#BSUB -n 4
+true

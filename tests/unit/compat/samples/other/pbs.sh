@@ -1,0 +1,3 @@
+#!/bin/bash
+#PBS -l nodes=1
+true

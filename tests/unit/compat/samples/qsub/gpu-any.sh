@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -l gpu
+#$ -cwd
+python train.py

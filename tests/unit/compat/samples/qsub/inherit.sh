@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -V -cwd
+#$ -v 1BAD=2
+true

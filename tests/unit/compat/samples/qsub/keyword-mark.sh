@@ -1,0 +1,5 @@
+#!/bin/bash
+#$Id: x$
+#$ -cwd
+#$ nonsense
+true

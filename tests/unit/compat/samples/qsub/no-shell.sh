@@ -1,0 +1,2 @@
+#$ -cwd
+echo hi

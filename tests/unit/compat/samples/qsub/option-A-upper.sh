@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -A acct
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -C #!
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -M me@x.org
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -N name
+#$ -cwd
+echo $JOB_ID

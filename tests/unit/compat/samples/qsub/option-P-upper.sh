@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -P proj
+#$ -cwd
+echo $JOB_ID

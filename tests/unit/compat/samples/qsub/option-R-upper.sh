@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -R y
+#$ -cwd
+echo $JOB_ID

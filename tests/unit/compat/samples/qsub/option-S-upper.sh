@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -S /bin/bash
+#$ -cwd
+echo $JOB_ID

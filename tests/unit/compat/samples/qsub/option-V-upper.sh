@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -V
+#$ -cwd
+echo $JOB_ID

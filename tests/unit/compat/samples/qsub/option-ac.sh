@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -ac x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -ar x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -@ options.txt
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -b n
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -binding x
+#$ -cwd
+echo $JOB_ID

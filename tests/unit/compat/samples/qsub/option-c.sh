@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -c x
+#$ -cwd
+echo $JOB_ID

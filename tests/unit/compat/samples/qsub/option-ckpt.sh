@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -ckpt x
+#$ -cwd
+echo $JOB_ID

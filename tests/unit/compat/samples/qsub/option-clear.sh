@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -clear
+#$ -cwd
+echo $JOB_ID

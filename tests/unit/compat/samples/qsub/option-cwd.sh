@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -cwd
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -dc x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -display :0
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -dl x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -e err.$JOB_ID
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -h u
+#$ -cwd
+echo $JOB_ID

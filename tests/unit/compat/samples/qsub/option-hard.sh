@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -hard
+#$ -cwd
+echo $JOB_ID

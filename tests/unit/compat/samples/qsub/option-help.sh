@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -help
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -hold_jid_ad 12
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -i in.txt
+#$ -cwd
+echo $JOB_ID

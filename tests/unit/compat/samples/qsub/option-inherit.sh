@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -inherit
+#$ -cwd
+echo $JOB_ID

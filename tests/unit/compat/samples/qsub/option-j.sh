@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -j y
+#$ -cwd
+echo $JOB_ID

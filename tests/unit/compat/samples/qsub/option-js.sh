@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -js x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -jsv x
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -m bea
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -masterq x
+#$ -cwd
+echo $JOB_ID

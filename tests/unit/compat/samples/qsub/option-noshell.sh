@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -noshell
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -nostdin
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -notify
+#$ -cwd
+echo $JOB_ID

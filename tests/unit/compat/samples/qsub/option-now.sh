@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -now n
+#$ -cwd
+echo $JOB_ID

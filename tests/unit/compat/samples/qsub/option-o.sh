@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -o out.$JOB_ID
+#$ -cwd
+echo $JOB_ID

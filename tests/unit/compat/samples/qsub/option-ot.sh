@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -ot x
+#$ -cwd
+echo $JOB_ID

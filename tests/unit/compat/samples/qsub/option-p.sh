@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -p -100
+#$ -cwd
+echo $JOB_ID

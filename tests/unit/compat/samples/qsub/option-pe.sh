@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -pe smp 4
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -pty n
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -q all.q
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -r y
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -sc x
+#$ -cwd
+echo $JOB_ID

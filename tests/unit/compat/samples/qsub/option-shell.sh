@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -shell n
+#$ -cwd
+echo $JOB_ID

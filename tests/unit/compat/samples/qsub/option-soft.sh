@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -soft
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -sync y
+#$ -cwd
+echo $JOB_ID

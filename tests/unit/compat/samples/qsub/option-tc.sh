@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -tc 3
+#$ -cwd
+echo $JOB_ID

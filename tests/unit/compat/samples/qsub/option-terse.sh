@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -terse
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -u me
+#$ -cwd
+echo $JOB_ID

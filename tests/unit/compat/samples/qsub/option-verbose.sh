@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -verbose
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -verify
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -w e
+#$ -cwd
+echo $JOB_ID

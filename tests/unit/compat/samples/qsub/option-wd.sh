@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -wd /data
+#$ -cwd
+echo $JOB_ID

@@ -1,0 +1,3 @@
+#!/bin/bash
+#$ -cwd -pe smp 2
+qrsh -inherit host a

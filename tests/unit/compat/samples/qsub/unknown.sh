@@ -1,0 +1,4 @@
+#!/bin/bash
+#$ -frobnicate 3
+#$ -cwd -zz
+true
