@@ -7,8 +7,9 @@ back to the leader's round, which is the only place where anything is placed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Protocol
 
 from broker.control.books import Admitted, Books, copies_wanted
@@ -17,6 +18,7 @@ from broker.control.cold_start import blobs_of
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
+from broker.control.waitlist import WaitingClass
 from broker.model.fleet import Fleet
 from broker.model.jobs import Job, Terms
 from broker.model.plan import Plan
@@ -129,10 +131,11 @@ class Cycles:
         """One cycle; returns how many attempts it placed, None where nothing waits."""
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
         await self._rule_anew()
-        for number, _ in enumerate(self._leader.books.seating()):
+        looking = Survey(self._leader.books, started_ms)
+        for number, _ in enumerate(chain(self._leader.books.seating(), looking.steps())):
             if number % JOBS_A_STEP == JOBS_A_STEP - 1:
                 await asyncio.sleep(0)
-        waiting, due_ms = survey(self._leader.books, started_ms)
+        waiting, due_ms = looking.found, looking.due_ms
         left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
         if not waiting:
@@ -247,32 +250,48 @@ def closed_since(world: World, now: Fleet, now_ms: int) -> frozenset[str]:
 def survey(books: Books, now_ms: int) -> tuple[list[Waiting], int | None]:
     """Jobs that want places now, by class, oldest first, bounded; and the first instant at
     which another one may (None: only when something happens)."""
-    for _ in books.seating():
+    looking = Survey(books, now_ms)
+    for _ in (*books.seating(), *looking.steps()):
         pass
-    found: list[Waiting] = []
-    due_ms: list[int] = []
-    for alike in books.waiting():
-        members = alike.ids()
+    return looking.found, looking.due_ms
+
+
+class Survey:
+    """A look at all classes that wait. `found`: what wants places now, oldest first, bounded;
+    `due_ms`: the first instant at which more may want some."""
+
+    def __init__(self, books: Books, now_ms: int) -> None:
+        self._books = books
+        self._now_ms = now_ms
+        self.found: list[Waiting] = []
+        self.due_ms: int | None = None
+
+    def steps(self) -> Iterator[None]:
+        """Look at one class after the other, so that others may work in between."""
+        for alike in self._books.waiting():
+            self._look_at(alike)
+            yield
+
+    def _look_at(self, alike: WaitingClass) -> None:
+        books, now_ms, members = self._books, self._now_ms, alike.ids()
+        if not members:
+            return
         job, admitted = books.job(members[0]), books.admitted(members[0])
         if job is None or admitted is None:
-            continue
-        due_ms.extend(entry.until_ms for entry in job.avoid if entry.until_ms > now_ms)
-        if job.not_before_ms > now_ms:
-            due_ms.append(job.not_before_ms)
-            continue
-        if len(found) == CYCLE_CLASSES_MAX:
-            continue
+            return
+        for instant_ms in (job.not_before_ms, *(entry.until_ms for entry in job.avoid)):
+            if instant_ms > now_ms:
+                self.due_ms = min(self.due_ms or instant_ms, instant_ms)
+        if job.not_before_ms > now_ms or len(self.found) == CYCLE_CLASSES_MAX:
+            return
         if not job.is_array:
-            some = members[:PLANNED_COPIES_MAX]
-            found.append(
-                Waiting(job, admitted.rules.spec, len(some), admitted.rules, some, alike)
-            )
-            continue
+            some, rules = members[:PLANNED_COPIES_MAX], admitted.rules
+            self.found.append(Waiting(job, rules.spec, len(some), rules, some, alike))
+            return
         limit = admitted.spec.array.limit if admitted.spec.array else None
         copies = copies_wanted(job, limit)
         if copies > 0:
-            found.append(Waiting.under(admitted.rules, job, copies))
-    return found, min(due_ms, default=None)
+            self.found.append(Waiting.under(admitted.rules, job, copies))
 
 
 def imagined(job: Job, spec: JobSpec) -> tuple[Waiting, Admitted]:

@@ -80,9 +80,13 @@ class Durable:
             guarded = job.id in round_.guarded
             revision = self._books.intents.get(job.id, 0) if guarded else None
             try:
-                found[job.id] = writes_of(self._books.job(job.id), job, revision)
+                txns = writes_of(self._books.job(job.id), job, revision)
             except (ValueError, TypeError, OverflowError) as error:  # a record that has no bytes
                 self._set_aside(round_, job.id, repr(error))
+                continue
+            found[job.id] = txns
+            for txn in txns:
+                self._projection.expect(txn.then, job)
         return found
 
     def _drop_refused(
@@ -112,7 +116,7 @@ class Durable:
                 after = round_.draft.changed[job_id]
                 changed.append((self._books.job(job_id) or after, after))
                 for txn in txns:
-                    self._projection.fold_own(answer.revision, txn.then, {job_id: after})
+                    self._projection.fold_own(answer.revision, txn.then)
             else:
                 beaten.append(job_id)
         self._books.install(after for _, after in changed)

@@ -287,6 +287,7 @@ class Submissions:
             puts.append(Put(replay_key, record.SerializeToString()))
             compare.append(Absent(replay_key))
             reads = (*reads, Get(replay_key))
+        self._expect(drafts)
         result = await self._commit(tuple(compare), puts, reads)
         revision = result.revision
         if not result.succeeded:
@@ -295,19 +296,19 @@ class Submissions:
                 return _replay(others[0].value, request) if others and others[0] else None
             # Ours after all: an earlier try went through. The leader may have gone on since.
             revision = spec.mod_revision
-        self._fold(revision, puts, drafts)
+        self._shell.projection.fold_own(revision, puts)
         return Submitted(
             tuple(draft.job.id for draft in drafts),
             tuple(draft.job for draft in drafts),
             tuple(draft.spec for draft in drafts),
         )
 
-    def _fold(self, revision: int, puts: Sequence[Put], drafts: Sequence[_Draft]) -> None:
-        """What was written is known here from now on, and need not be read again."""
+    def _expect(self, drafts: Sequence[_Draft]) -> None:
+        """What is about to be written is known here, and need not be read again."""
         projection = self._shell.projection
         for draft in drafts:
             projection.specs.keep(draft.stored, draft.spec)
-        projection.fold_own(revision, puts, {draft.job.id: draft.job for draft in drafts})
+            projection.expect(draft.ops[1:], draft.job)
 
     async def _commit(
         self, compare: tuple[Absent, ...], puts: Sequence[Put], reads: tuple[Op, ...]

@@ -8,7 +8,7 @@ revision: an older value never replaces a newer one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -25,7 +25,7 @@ from federation.kv import Compacted, Delete, KeyValue, Op, Put, StoreUnavailable
 
 RETRY_S = 0.5
 PAGE = 1000
-_NOBODY: Mapping[JobId, Job] = {}
+EXPECTED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Projection:
         self._chunks: dict[str, set[str]] = {}
         self._followers: set[asyncio.Queue[Change | None]] = set()
         self._listeners: set[asyncio.Queue[WatchBatch | None]] = set()
+        self._expected: dict[str, tuple[bytes, Job]] = {}
         self.specs = ParsedSpecs()
         self.revision = 0
         self.policy_changes = 0  # counts them: what was made of the policies is old when it moves
@@ -96,25 +97,25 @@ class Projection:
             self._fold(gone, revision, 0, None)
         self.revision = max(self.revision, revision)
 
-    def fold_own(
-        self, revision: int, ops: Iterable[Op], jobs: Mapping[JobId, Job] = _NOBODY
-    ) -> None:
-        """Fold in what this replica just wrote, at the revision of its answer. `jobs`: what the
-        records of these jobs and their attempts say, which then need not be read."""
+    def expect(self, ops: Iterable[Op], job: Job) -> None:
+        """This replica is about to write these: what they say of `job` and its attempts is
+        known, and need not be read when it comes, by the answer or by the watch before it."""
+        if len(self._expected) > EXPECTED_MAX:
+            self._expected.clear()
+        for op in ops:
+            if isinstance(op, Put):
+                self._expected[op.key] = op.value, job
+
+    def fold_own(self, revision: int, ops: Iterable[Op]) -> None:
+        """Fold in what this replica just wrote, at the revision of its answer."""
         for index, op in enumerate(ops):
             if isinstance(op, Put):
-                self._fold(op.key, revision, index, op.value, jobs)
+                self._fold(op.key, revision, index, op.value)
+                self._expected.pop(op.key, None)
             elif isinstance(op, Delete):
                 self._fold(op.key, revision, index, None)
 
-    def _fold(
-        self,
-        key: str,
-        revision: int,
-        index: int,
-        value: bytes | None,
-        jobs: Mapping[JobId, Job] = _NOBODY,
-    ) -> None:
+    def _fold(self, key: str, revision: int, index: int, value: bytes | None) -> None:
         known = self._values.get(key)
         newest = known[0] if known else self._tombstones.get(key, 0)
         if revision <= newest:
@@ -129,22 +130,27 @@ class Projection:
         else:
             self._values[key] = (revision, value)
             self._kinds.setdefault(kind_of(key), set()).add(key)
-        self._index(key, value, jobs)
+        self._index(key, value)
         change = Change(revision, index, key, value)
         for queue in self._followers:
             queue.put_nowait(change)
 
-    def _index(self, key: str, value: bytes | None, jobs: Mapping[JobId, Job]) -> None:
+    def _known(self, key: str, value: bytes) -> Job | None:
+        """The job this record is of, as we wrote it; None where others did."""
+        expected = self._expected.get(key)
+        return expected[1] if expected and expected[0] == value else None
+
+    def _index(self, key: str, value: bytes | None) -> None:
         try:
             if key.startswith(keys.JOBS):
                 job_id = keys.last_part(key)
                 self._jobs.pop(job_id, None)
                 self._listed.pop(job_id, None)
                 if value is not None:
-                    known = jobs.get(JobId(job_id))
+                    known = self._known(key, value)
                     self._jobs[job_id] = _bare(known) if known else _read_job(key, job_id, value)
             elif key.startswith(keys.ATTEMPTS):
-                self._index_attempt(key, value, jobs)
+                self._index_attempt(key, value)
             elif key.startswith(keys.POLICIES):
                 self.policy_changes += 1
             elif key.startswith(keys.TASKS):
@@ -152,9 +158,7 @@ class Projection:
         except RecordUnreadable as error:
             self._on_unreadable(str(error))
 
-    def _index_attempt(
-        self, key: str, value: bytes | None, jobs: Mapping[JobId, Job]
-    ) -> None:
+    def _index_attempt(self, key: str, value: bytes | None) -> None:
         uid = keys.last_part(key)
         job_id = uid.rsplit("-", 1)[0]
         self._listed.pop(job_id, None)
@@ -162,7 +166,7 @@ class Projection:
         of_job.pop(uid, None)
         try:
             if value is not None:
-                known = jobs.get(JobId(job_id))
+                known = self._known(key, value)
                 of_job[uid] = (known and known.attempt(uid)) or _read_attempt(key, value)
         finally:
             if of_job:
