@@ -35,8 +35,9 @@ CYCLE_CLASSES_MAX = 25_000
 JOBS_A_STEP = 100
 CLUSTERS_A_STEP = 5
 FAILED_GAP_MAX_S = 30.0
-RETRY_GAP_S = 0.25
-"""Least time between two cycles that placed nothing."""
+RETRY_GAPS, RETRY_GAP_MAX_S = 4.0, 0.25
+"""After a cycle that placed nothing there is none for so many times as long as it took: what is
+cheap may be tried again soon, so that a place that comes free waits for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Cycles:
             await asyncio.sleep(DEBOUNCE_S)
             self._dirty.clear()
             try:
+                began_s = self._clock.monotonic_s()
                 idle = await self._cycle() == 0
             except Exception as error:  # noqa: BLE001  a decision that fails ends no leadership
                 self._sources.alarm(f"no decision: {type(error).__name__}: {error}"[:500])
@@ -125,7 +127,8 @@ class Cycles:
             else:
                 self._failed = 0
                 if idle:
-                    await asyncio.sleep(RETRY_GAP_S)
+                    took_s = self._clock.monotonic_s() - began_s
+                    await asyncio.sleep(min(RETRY_GAPS * took_s, RETRY_GAP_MAX_S))
 
     async def _cycle(self) -> int | None:
         """One cycle; returns how many attempts it placed, None where nothing waits."""

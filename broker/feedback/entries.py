@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_TEXT_CHARS: Final = 4096
 """Free text (reasons) is cut here: a site's error message may be megabytes."""
@@ -248,6 +253,8 @@ def clean_text(text: str, *, trim: bool = False) -> str:
     """Text as every database can hold it; `trim` cuts it to `MAX_TEXT_CHARS`."""
     if trim and len(text) > MAX_TEXT_CHARS:
         text = text[: MAX_TEXT_CHARS - 1] + "…"
+    if text.isascii() and "\0" not in text:
+        return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -260,19 +267,32 @@ def cleaned(entry: Entry) -> Entry:
     number, naming the field.
     """
     changes: dict[str, Any] = {}
-    for field in fields(entry):
-        value = getattr(entry, field.name)
+    for name, value in as_row(entry).items():
         clean = value
         if isinstance(value, str):
-            clean = clean_text(value, trim=field.name in _TRIMMED)
+            clean = clean_text(value, trim=name in _TRIMMED)
         elif isinstance(value, tuple):
             pairs = {clean_text(key): clean_text(text) for key, text in value}
             clean = tuple(sorted(pairs.items()))
         elif isinstance(value, int | float):
-            _check_number(field.name, value)
-        if clean != value:
-            changes[field.name] = clean
+            _check_number(name, value)
+        if clean is not value and clean != value:
+            changes[name] = clean
     return replace(entry, **changes) if changes else entry
+
+
+def as_row(entry: DataclassInstance) -> dict[str, Any]:
+    """The values of an entry by the names of its fields."""
+    kind: Any = type(entry)
+    names, read = _read(kind)
+    return dict(zip(names, read(entry), strict=True))
+
+
+@cache
+def _read(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of an entry's fields (two at least), and what reads all of them at once."""
+    names = tuple(field.name for field in fields(kind))
+    return names, attrgetter(*names)
 
 
 def cleaned_batch(batch: LedgerBatch) -> LedgerBatch:

@@ -40,6 +40,8 @@ class Runs:
     runs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.runs:
+            return
         previous = -2
         for first, last in self.runs:
             if first <= previous + 1 or last < first:
@@ -86,10 +88,14 @@ class Runs:
 
     def union(self, other: Runs) -> Runs:
         """Indices in either; raises InvalidRuns when that is more than an array may have."""
+        if not (self.runs and other.runs):
+            return self if self.runs else other
         return Runs.of((*self.runs, *other.runs))
 
     def difference(self, other: Runs) -> Runs:
         """Indices here and not in `other`."""
+        if not (self.runs and other.runs):
+            return self
         kept: list[tuple[int, int]] = []
         cuts, at = other.runs, 0
         for start, last in self.runs:

@@ -38,7 +38,7 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 
 from broker.feedback import ledger_schema as schema
 from broker.feedback.backends.durable_files import locked, make_directory
-from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter, merged
+from broker.feedback.entries import as_row, clean_text, cleaned_batch, cleaned_filter, merged
 from broker.feedback.grouping import GroupWriter
 from broker.feedback.ports import (
     AttemptEntry,
@@ -278,7 +278,7 @@ def _write(connection: Connection, batch: LedgerBatch) -> None:
         (schema.audit, batch.audit),
     )
     for table, entries in kinds:
-        _insert_new(connection, table, [_row(entry) for entry in entries])
+        _insert_new(connection, table, [as_row(entry) for entry in entries])
 
 
 def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> None:
@@ -293,7 +293,7 @@ def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> None:
             del by_id[job]
     rows, labels = [], []
     for entry in by_id.values():
-        row = _row(entry)
+        row = as_row(entry)
         row["labels_json"] = json.dumps(dict(row.pop("labels")))
         rows.append(row)
         labels += [{"job": entry.job, "key": k, "value": v} for k, v in entry.labels]
@@ -304,10 +304,6 @@ def _write_jobs(connection: Connection, entries: Iterable[JobEntry]) -> None:
 def _insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(schema.insert_new(table, connection.dialect.name), rows)
-
-
-def _row(entry: DataclassInstance) -> dict[str, Any]:
-    return {field.name: getattr(entry, field.name) for field in fields(entry)}
 
 
 def _select(table: Table, entry: type[Any]) -> Select[Any]:

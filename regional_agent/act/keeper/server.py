@@ -29,7 +29,7 @@ from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.watch import Watch
 
 PROTOCOL = 1
-PUSH_EVERY_S = 0.1
+PUSH_EVERY_S = 0.03
 STATES_PER_FRAME = 200
 READ_BYTES = 2**18
 _PEER = struct.Struct("3i")
