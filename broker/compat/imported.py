@@ -114,7 +114,7 @@ class Draft:
     def finish(self) -> Imported:
         """The answer: the job checked against the job format, its faults told by line."""
         told = {note.line for note in self.findings.notes}
-        for line, written in self.directives:
+        for line, written in () if self.findings.failed else self.directives:
             if line and line not in told:  # nothing goes by without a word
                 self.findings.warning(line, written, "nothing was made of it")
         job = None if self.findings.failed else self._checked()

@@ -13,6 +13,7 @@ _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
 
 def read_streams(draft: Draft, asked: Asked, *, array: bool) -> None:
+    """What goes where: -o, -e, -j, and what is asked of the submit command."""
     name = str(draft.data["name"])
     default = f"{name}.o%A.%a" if array else f"{name}.o%A"
     output = _path(asked.value("o"))
@@ -68,6 +69,7 @@ def _path(text: str) -> str:
 
 
 def read_environment(draft: Draft, asked: Asked) -> None:
+    """Variables of -v and -V."""
     if "V" in asked:
         asked.tell(
             draft.findings.warning,

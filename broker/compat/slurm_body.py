@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from broker.compat.notes import short
 from broker.compat.shell_words import Command, Shell, read_shell
@@ -220,7 +221,7 @@ def _head_only(shell: Shell, text: str) -> Iterator[tuple[int, str, str]]:
 def _node_lists(shell: Shell, text: str) -> Iterator[tuple[int, str, str]]:
     """Only the first name of the node list is known off Slurm."""
     known = 0
-    for command, following in zip(shell.commands, [*shell.commands[1:], None], strict=True):
+    for command, following in zip_longest(shell.commands, shell.commands[1:]):
         if command.name != "scontrol":
             continue
         words = following.words if following and following.piped else []

@@ -14,6 +14,7 @@ _FLAGS = ("wait", "parsable", "test-only", "quiet", "verbose", "help", "usage", 
 
 
 def read_client(draft: Draft, asked: Asked) -> None:
+    """Output files, jobs waited for, and what is asked of the submit command."""
     waits: list[After] = []
     for wait in asked.read("dependency", values.dependencies) or ():
         waits.append(After(wait.job, wait.when, asked.line("dependency")))
@@ -50,6 +51,7 @@ def read_client(draft: Draft, asked: Asked) -> None:
 
 
 def read_environment(draft: Draft, asked: Asked) -> None:
+    """Variables of --export, and the image of --container-image."""
     if "export" in asked:
         _export(draft, asked)
     if "container-image" in asked:

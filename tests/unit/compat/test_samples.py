@@ -89,7 +89,9 @@ def test_there_are_enough_and_none_is_left_over() -> None:
 def test_every_option_of_sbatch_has_a_sample() -> None:
     texts = "\n".join(path.read_text() for path in SAMPLES if path.suffix == ".sbatch")
     missing = [o.long for o in SLURM_OPTIONS if f"#SBATCH --{o.long}" not in texts]
-    missing += [o.short for o in SLURM_OPTIONS if o.short and f"#SBATCH -{o.short}" not in texts]
+    missing += [
+        o.short for o in SLURM_OPTIONS if o.short and f"#SBATCH -{o.short}" not in texts
+    ]
     assert not missing
 
 
