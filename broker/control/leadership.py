@@ -71,9 +71,15 @@ class Leadership:
         if not self.valid():
             raise LeadershipLost(f"no confirmed beat for {ACTS_FOR * self._ttl_s:g} s")
 
-    async def win(self) -> None:
-        """Wait until nobody leads, then take over. Returns as leader with a new epoch."""
-        while not await self._take_over(*await self._wait_until_silent()):
+    async def win(self, ready: asyncio.Event | None = None) -> None:
+        """Wait until nobody leads, and until `ready` is set, then take over. Returns as leader
+        with a new epoch."""
+        while True:
+            silent = await self._wait_until_silent()
+            if ready is not None:
+                await ready.wait()
+            if await self._take_over(*silent):
+                return
             await asyncio.sleep(0)
 
     async def _wait_until_silent(self) -> tuple[int, int]:

@@ -96,7 +96,6 @@ class Office:
 
     async def run(self) -> None:
         """Stand for ever."""
-        await self._ports.projection.ready.wait()
         while True:
             try:
                 await self._one_term()
@@ -112,7 +111,7 @@ class Office:
     async def _one_term(self) -> None:
         ports = self._ports
         leadership = Leadership(ports.store, ports.clock, ports.candidate, ports.ttl_s)
-        await leadership.win()
+        await leadership.win(ports.projection.ready)  # one that still reads waits its turn
         self._last_epoch = leadership.epoch
         with fields(epoch=leadership.epoch):
             await self._serve(leadership)
