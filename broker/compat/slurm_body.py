@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from broker.compat.notes import short
 from broker.compat.shell_words import Command, Shell, read_shell
@@ -30,6 +30,7 @@ _MPI = re.compile(
 )
 _LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun"})
 _NODELISTS = ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
+_MAX_WORDS = 1_000
 # What a script may do on every node of a gang as well as on the first alone.
 _ANYWHERE = names(
     "export set unset module ml source . conda micromamba cd pushd popd echo printf ulimit date"
@@ -168,7 +169,8 @@ def _settings(shell: Shell) -> dict[str, str]:
                 (k, v) for k, eq, v in (w.partition("=") for w in command.words[1:]) if eq
             ]
         for name, value in pairs:
-            twice |= {name} & set(values)
+            if name in values:
+                twice.add(name)
             values[name] = value
     return {
         name: value for name, value in values.items() if name not in twice and "$(" not in value
@@ -177,7 +179,7 @@ def _settings(shell: Shell) -> dict[str, str]:
 
 def _srun(command: Command, layout: Layout, values: dict[str, str], body: Body) -> None:
     shown = short(" ".join(command.words))
-    expanded = list(_expanded(command.words[1:], values))
+    expanded = list(islice(_expanded(command.words[1:], values), _MAX_WORDS))
     problem, warning = srun_problem(expanded, layout)
     if not problem and layout.tasks > 1 and command.piped:
         problem = "its input goes to every task"

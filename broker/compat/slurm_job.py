@@ -289,7 +289,6 @@ def _run(
         stdin=_stdin(asked, directory),
         said=_said(asked, layout),
         walltime_s=asked.read("time", values.time_s),
-        srun=body.uses_srun or "scontrol" in text.script,
         native=bool(body.only_slurm),
     )
     draft.put("run", wrap(setting))

@@ -37,7 +37,6 @@ class Setting:
     stdin: str = "/dev/null"
     said: dict[str, str] = field(default_factory=dict)
     walltime_s: int | None = None
-    srun: bool = False
     native: bool = False
 
 
@@ -52,8 +51,8 @@ def wrap(setting: Setting) -> str:
         'if [ -z "$tw_slurm" ]; then\n',
         _fixed(setting),
         _found(setting),
-        write_file("srun", SRUN) + write_file("scontrol", SCONTROL) if setting.srun else "",
-        "PATH=$tw_dir:$PATH; export PATH\n" if setting.srun else "",
+        "" if setting.native else write_file("srun", SRUN) + write_file("scontrol", SCONTROL),
+        "PATH=$tw_dir:$PATH; export PATH\n",
         "fi\n",
         _array(setting.array, setting.step) if setting.array else "",
         change_directory(setting.directory) if setting.directory else "",
@@ -166,24 +165,19 @@ esac
 # Starts this node's share of the tasks, in blocks as Slurm lays them out, and ends as the worst.
 SRUN = """\
 #!/bin/sh
+refuse() { echo "srun: $1 is not there outside Slurm" >&2; exit 1; }
 tasks= nodes= per_node= cards=${SLURM_GPUS_PER_TASK:-} label= kill= dir=
 while [ $# -gt 0 ]; do
-  value=
+  key= value=
   case $1 in
     --) shift; break ;;
-    -n|--ntasks|-N|--nodes|-D|--chdir|--ntasks-per-node|--gpus-per-task)
-      key=$1 value=${2:-}; shift ;;
-    -n*|-N*|-D*) key=${1%"${1#-?}"} value=${1#-?} ;;
-    --ntasks=*|--nodes=*|--chdir=*|--ntasks-per-node=*|--gpus-per-task=*)
-      key=${1%%=*} value=${1#*=} ;;
-    -l|--label) label=yes key= ;;
-    -K*|--kill-on-bad-exit|--kill-on-bad-exit=*) kill=yes key= ;;
-    -[cmJWApSqt]|--cpus-per-task|--cpu-bind|--cpu_bind|--mem-bind|--mem_bind|--gpu-bind|--hint\
-|--distribution|--mem|--mem-per-cpu|--mem-per-gpu|--job-name|--wait|--threads-per-core|--cpu-freq\
-|--gpu-freq|--cpus-per-gpu|--ntasks-per-gpu|--account|--partition|--acctg-freq|--comment\
-|--core-spec|--accel-bind|--qos|--time|--gres|--gpus|-G|--gpus-per-node|--mpi|--export)
-      key=; shift ;;
-    -*) key= ;;
+    -[nNDGcmJWApSqt]) key=$1 value=${2:-}; shift ;;
+    -[nNDGcmJWApSqt]*) key=${1%"${1#-?}"} value=${1#-?} ;;
+    --label|--kill-on-bad-exit|--unbuffered|--quiet|--verbose|--exact|--overlap|--exclusive\
+|--overcommit|--oversubscribe|--no-kill|--preserve-env|--propagate|--contiguous) key=$1 ;;
+    --*=*) key=${1%%=*} value=${1#*=} ;;
+    --*) key=$1 value=${2:-}; shift ;;
+    -*) key=$1 ;;
     *) break ;;
   esac
   shift
@@ -193,6 +187,22 @@ while [ $# -gt 0 ]; do
     -D|--chdir) dir=$value ;;
     --ntasks-per-node) per_node=$value ;;
     --gpus-per-task) cards=${value##*:} ;;
+    -l|--label) label=yes ;;
+    -K*|--kill-on-bad-exit) kill=yes ;;
+    --gres|--gpus-per-node)
+      [ "${value##*:}" = "${SLURM_GPUS_ON_NODE:-0}" ] || refuse "$key=$value" ;;
+    -G|--gpus)
+      [ "${value##*:}" = $((${SLURM_GPUS_ON_NODE:-0} * ${SLURM_NNODES:-1})) ] \
+|| refuse "$key=$value" ;;
+    --mpi) [ "$value" = none ] || refuse "--mpi=$value" ;;
+    --export) [ "$value" = ALL ] || refuse "--export=$value" ;;
+    -[cmJWApSqtuQvOskE]|-v*|--cpus-per-task|--cpu-bind|--cpu_bind|--mem-bind|--mem_bind\
+|--gpu-bind|--hint|--distribution|--mem|--mem-per-cpu|--mem-per-gpu|--job-name|--wait\
+|--threads-per-core|--cpu-freq|--gpu-freq|--cpus-per-gpu|--ntasks-per-gpu|--account|--partition\
+|--acctg-freq|--comment|--core-spec|--accel-bind|--qos|--time|--unbuffered|--quiet|--verbose\
+|--exact|--overlap|--exclusive|--overcommit|--oversubscribe|--no-kill|--preserve-env|--propagate\
+|--contiguous) ;;
+    *) refuse "$key" ;;
   esac
 done
 [ $# -gt 0 ] || { echo "srun: no program to start" >&2; exit 1; }

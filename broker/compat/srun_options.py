@@ -59,9 +59,8 @@ def _parts(word: str, left: list[str]) -> tuple[str, str, bool]:
             return name, value, False
         return name, left[0] if left else "", bool(left)
     if word[1] in _SHORT_FLAGS:
-        rest = word[2:].strip("0123456789=")
-        flags_known = all(letter in _SHORT_FLAGS for letter in rest)
-        return word[1] if flags_known else word[1:], "", False
+        alone = len(word) == 2 or word[1] == "K" or set(word[1:]) == {"v"}
+        return word[1] if alone else word[1:], "", False
     if len(word) > 2:
         return word[1], word[2:], False
     return word[1], left[0] if left else "", bool(left)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:[0-9]{1,17}\.?[0-9]{0,17}|\.[0-9]{1,17})(?:[eE][-+]?[0-9]{1,2})?")
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -73,7 +73,7 @@ class Item:
 def read_yaml(text: str) -> list[Item]:
     """The documents of a file, empty ones left out. Raises BadYaml."""
     if len(text) > MAX_BYTES:
-        raise BadYaml(0, "larger than 1 MiB")
+        raise BadYaml(0, "larger than 256 KiB")
     try:
         nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         return [_item(node) for node in nodes if node is not None]

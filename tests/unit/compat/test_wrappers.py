@@ -14,6 +14,7 @@ from broker.compat.integer_ids import derived
 from broker.compat.sge_job import CommandLine as SgeLine
 from broker.compat.sge_job import import_qsub
 from broker.compat.slurm_job import CommandLine, import_sbatch
+from broker.compat.srun_options import ACTED_FLAGS, ACTED_ON, EMPTY, EMPTY_FLAGS
 
 JOB = "j0k3v1m8zq2c4d5e6"
 SHELLS = [shell for shell in ("dash", "bash", "busybox") if shutil.which(shell)]
@@ -138,6 +139,38 @@ def test_srun_ends_as_its_worst_task(site: Site) -> None:
         "srun -n1 sh -c 'exit 4'; echo $?\n"
     )
     assert site.sbatch(script).splitlines() == ["2", "7", "4"]
+
+
+def test_srun_of_a_script_inside_says_what_it_has_not(site: Site) -> None:
+    """What could not be seen beforehand is refused when it runs, not passed over."""
+    (site.place / "inner.sh").write_text(
+        "srun -n2 --exclusive -c1 echo yes\nsrun --multi-prog conf\nsrun -o x echo no\n"
+        "srun --mpi=pmi2 echo no\nsrun --gpus=3 echo no\necho end\n"
+    )
+    imported = import_text("x", "#!/bin/bash\n#SBATCH -n 2\nbash inner.sh\n")
+    assert imported.job is not None and imported.only == ""
+    ran = site.run(imported.job.run or "")
+    assert ran.stdout.splitlines() == ["yes", "yes", "end"]
+    assert ran.stderr.count("is not there outside Slurm") == 4
+
+
+def test_srun_takes_every_option_that_is_said_to_do(site: Site) -> None:
+    lines = []
+    for name in sorted(ACTED_ON | EMPTY | ACTED_FLAGS | EMPTY_FLAGS):
+        value = {"D": "/", "chdir": "/"}.get(name, "1")
+        flag = name in ACTED_FLAGS | EMPTY_FLAGS
+        if len(name) == 1:
+            words = f"-{name}" if flag else f"-{name} {value}"
+            lines.append(f"srun {words} -n1 true || echo bad {words}")
+        else:
+            lines.append(
+                f"srun --{name}{'' if flag else '=' + value} -n1 true || echo bad {name}"
+            )
+            if not flag:
+                lines.append(f"srun --{name} {value} -n1 true || echo bad {name} apart")
+    script = "#!/bin/bash\n#SBATCH -n 1\n" + "\n".join(lines) + "\n"
+    assert import_text("x", script).only == ""
+    assert site.sbatch(script) == ""
 
 
 def test_srun_parts_the_cards_by_task(site: Site) -> None:
