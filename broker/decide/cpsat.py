@@ -83,9 +83,10 @@ def _run(library: Any, proto: Any, effort: Effort) -> Any:
     parameters.cp_model_probing_level = 0
     parameters.symmetry_level = 0
     parameters.find_big_linear_overlap = False
-    # All rows in the linear relaxation from the start: it does most of the proving here.
-    parameters.linearization_level = 2
-    parameters.add_lp_constraints_lazily = False
+    if effort.proving:
+        # All rows in the linear relaxation from the start: it does most of the proving here.
+        parameters.linearization_level = 2
+        parameters.add_lp_constraints_lazily = False
     wrapper = library.SolveWrapper()
     wrapper.set_parameters(parameters)
     return wrapper.solve(proto)

@@ -29,11 +29,8 @@ _SMALL = 2_000
 """Options up to which nothing but the whole model is looked at."""
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
-_REPAIR_SHARE = 0.85
-"""Of a model that small, the part of the budget that goes to repairs before the solver takes it as
-a whole."""
-_LEAST_WHOLE_S = 0.05
-"""CPU seconds below which the whole model is not begun."""
+_WHOLE_OPTION_S = 3e-5
+"""CPU seconds by option below which the whole model of a larger problem is not worth a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +104,15 @@ def _improved_plan(
     # To stay near a plan and to look everywhere do not go together.
     near = warm is not None and bool(warm.assignments)
     whole = small or (len(case.options) <= _MOST_OPTIONS and not near)
+    spare_s = _WHOLE_OPTION_S * len(case.options) if whole and not small else 0.0
     if not small:
         used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floors]))
         search = Search(case, floor, solve, meter)
-        searched = search.run(warm, used, _REPAIR_SHARE if whole else 1.0)
+        searched = search.run(warm, used, spare_s)
         best, bound, prices = searched.best, searched.bound_usd, searched.prices
         notes += searched.notes
     solved = best is not floor
-    if whole and meter.left_s > _LEAST_WHOLE_S:
+    if whole and meter.left_s > 0.9 * spare_s:
         found = Improver(case, best, solve, meter.effort(meter.left_s), hinted=solved).run()
         notes += found.notes
         solved = solved or found.solved

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.decide.solver import Effort
 
-DETERMINISTIC_PER_CPU_S = 0.34
+DETERMINISTIC_PER_CPU_S = 0.3
 """CP-SAT's deterministic time that takes about one CPU second."""
 _OPTION_S = 0.4e-6
 _CLASS_S = 14e-6
@@ -17,7 +17,7 @@ _SIMPLEX_S = 1.0e-8
 """Per iteration and row."""
 _PRICING_S = 60e-9
 """Per option, for looking at all of them once at some prices."""
-_LOADING_S = 0.08
+_LOADING_S = 0.1
 """Loading the solvers, once in a process."""
 _ENDING = 2.5
 """The packing, the reasons and the verifier take about as long as so many greedy passes."""

@@ -155,7 +155,8 @@ class Repair:
         unit, objective = self._objective(model, gain, opened)
         before = self._holding.counts[options]
         hint = dict(enumerate(before.tolist()))
-        answer = self._solve(model, objective, hint, Effort(self._effort, self._meter.wall_s))
+        effort = Effort(self._effort, self._meter.wall_s, proving=False)
+        answer = self._solve(model, objective, hint, effort)
         self._meter.charge_solver(answer.effort)
         return self._keep(options, opened, answer, model)
 

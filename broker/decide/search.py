@@ -30,6 +30,8 @@ _TIER_ROUNDS = 2
 """Rounds of column generation that look at what tiers can reach: the rest is cost."""
 _ITERATIONS_BY_CLASS = 8
 _SMALL_SHARE = 0.25
+_REPAIR_SHARE = 0.5
+"""Of what is left after pricing, for repairs where another stage goes on."""
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
@@ -62,9 +64,9 @@ class Search:
         self._tier_usd = self._tier_values()
         self._kept: Counts | None = None
 
-    def run(self, warm: Warm | None, floors: Integers, repair_share: float = 1.0) -> Searched:
-        """Spend the budget of the meter, of what is left after pricing only a share. `floors` are
-        options that some floor uses."""
+    def run(self, warm: Warm | None, floors: Integers, spare_s: float = 0.0) -> Searched:
+        """Spend the budget of the meter, or a part of it where so much more than `spare_s` is left
+        that another stage can go on. `floors` are options that some floor uses."""
         priced = None
         if warm is not None and (warm.assignments or not self._has_time()):
             priced = self._warm(warm)
@@ -72,7 +74,9 @@ class Search:
             priced = self._cold(floors)
         if priced is None:
             return Searched(self._best, None, None, tuple(self._notes))
-        self._improve(priced, self._meter.left_s * repair_share)
+        left_s = self._meter.left_s
+        shared = 0 < spare_s < _REPAIR_SHARE * left_s
+        self._improve(priced, _REPAIR_SHARE * left_s if shared else left_s)
         self._rows.hold(self._best.placed)
         bound = self._rows.bound(priced.prices, priced.worth)
         if not self._rows.tiers:
