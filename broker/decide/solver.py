@@ -22,8 +22,8 @@ class SolverStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long a solve may take: in the solver's deterministic time, and on the wall (None = for
-    ever; with a wall limit answers may differ from run to run). `proving` puts more into bounds than a
-    solve does that only looks for something better."""
+    ever; with a wall limit answers may differ from run to run). `proving` puts more into bounds
+    than a solve does that only looks for something better."""
 
     deterministic: float
     wall_s: float | None = None
