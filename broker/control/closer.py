@@ -41,7 +41,8 @@ LOG_STREAMS_MAX = 64
 FETCHERS = 8
 RETRY_S = 5.0
 OPS_A_PIECE = 50
-ROWS_A_BATCH = 1_000
+ROWS_A_BATCH = 250
+"""Batches in one write: what is between two turns of the event loop takes some 10 ms."""
 ROWS_WAITING_MAX = 100_000
 REMOVED_AT_ONCE = 200
 LAST_ROWS_S = 2.0

@@ -7,6 +7,7 @@ back to the leader's round, which is the only place where anything is placed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -36,8 +37,29 @@ JOBS_A_STEP = 100
 CLUSTERS_A_STEP = 5
 FAILED_GAP_MAX_S = 30.0
 RETRY_GAPS, RETRY_GAP_MAX_S = 4.0, 0.25
-"""After a cycle that placed nothing there is none for so many times as long as it took: what is
-cheap may be tried again soon, so that a place that comes free waits for nothing."""
+"""After a cycle that placed nothing there is none for so many times as long as it took."""
+
+
+class Bell:
+    """Wakes the cycles: `any` for whatever may matter, `loud` where a job may start by it."""
+
+    def __init__(self) -> None:
+        self.any = asyncio.Event()
+        self.loud = asyncio.Event()
+
+    def ring(self) -> None:
+        """Something changed."""
+        self.any.set()
+
+    def ring_loudly(self) -> None:
+        """Something changed by which a job may start."""
+        self.any.set()
+        self.loud.set()
+
+    def answer(self) -> None:
+        """A cycle begins."""
+        self.any.clear()
+        self.loud.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,7 @@ class Cycles:
         self._decider = decider
         self._clock = clock
         self._sources = sources
-        self._dirty = sources.bell
+        self._bell = sources.bell
         self._count = 0
         self._wait_s = TIMER_S
         self._failed = 0
@@ -111,11 +133,11 @@ class Cycles:
         while True:
             try:
                 async with asyncio.timeout(self._wait_s):
-                    await self._dirty.wait()
+                    await self._bell.any.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(DEBOUNCE_S)
-            self._dirty.clear()
+            self._bell.answer()
             try:
                 began_s = self._clock.monotonic_s()
                 idle = await self._cycle() == 0
@@ -123,12 +145,20 @@ class Cycles:
                 self._sources.alarm(f"no decision: {type(error).__name__}: {error}"[:500])
                 self._failed += 1
                 await asyncio.sleep(min(2.0**self._failed, FAILED_GAP_MAX_S))
-                self._dirty.set()
+                self._bell.ring()
             else:
                 self._failed = 0
                 if idle:
-                    took_s = self._clock.monotonic_s() - began_s
-                    await asyncio.sleep(min(RETRY_GAPS * took_s, RETRY_GAP_MAX_S))
+                    await self._rest(self._clock.monotonic_s() - began_s)
+
+    async def _rest(self, took_s: float) -> None:
+        """After a cycle that placed nothing: reports alone bring the next one no sooner than in
+        a while, a place that came free as soon as that costs little."""
+        least_s = min(RETRY_GAPS * took_s, RETRY_GAP_MAX_S)
+        await asyncio.sleep(least_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETRY_GAP_MAX_S - least_s):
+                await self._bell.loud.wait()
 
     async def _cycle(self) -> int | None:
         """One cycle; returns how many attempts it placed, None where nothing waits."""
@@ -218,7 +248,7 @@ class Sources:
     fleet: Callable[[], Fleet]
     typed_rtt_ms: dict[tuple[str, str], float]
     record: Callable[[CycleRecord], None]
-    bell: asyncio.Event
+    bell: Bell
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from broker.control.books import Books
 from broker.control.leadership import Leadership, LeadershipLost
 from broker.control.round import Round, writes_of
+from broker.control.steps import in_steps
 from broker.model.jobs import Job
 from broker.state import keys
 from broker.state.group_commit import GroupCommitter, GuardFailed
@@ -58,7 +59,7 @@ class Durable:
         that can never be stored is left out, and its job set aside. Raises `LeadershipLost`.
         """
         seqs = _seq_writes(round_.dispatch_seqs, keys.dispatch_seq)
-        pieces = self._writes(round_)
+        pieces = await self._writes(round_)
         leading = [txn for txns in pieces.values() for txn in txns[:-1]]
         if leading:
             answers = await self._commit([*seqs, *leading])
@@ -74,9 +75,9 @@ class Durable:
         await self._commit(_seq_writes(round_.acks, keys.event_seq))
         self._books.event_seqs.update(round_.acks)
 
-    def _writes(self, round_: Round) -> dict[JobId, tuple[Txn, ...]]:
+    async def _writes(self, round_: Round) -> dict[JobId, tuple[Txn, ...]]:
         found: dict[JobId, tuple[Txn, ...]] = {}
-        for job in list(round_.draft.changed.values()):
+        async for job in in_steps(list(round_.draft.changed.values())):
             guarded = job.id in round_.guarded
             revision = self._books.intents.get(job.id, 0) if guarded else None
             try:
@@ -109,7 +110,8 @@ class Durable:
     ) -> list[tuple[Job, Job]]:
         changed: list[tuple[Job, Job]] = []
         beaten: list[JobId] = []
-        for (job_id, txns), answer in zip(pieces.items(), answers, strict=True):
+        answered = zip(pieces.items(), answers, strict=True)
+        async for (job_id, txns), answer in in_steps(answered):
             if isinstance(answer, StoreError):
                 self._set_aside(round_, job_id, str(answer))
             elif answer.succeeded or _stored_already(txns[-1], answer):
@@ -140,7 +142,9 @@ class Durable:
         while len(answers) < len(items):
             self._leadership.require()
             missing = [index for index in range(len(items)) if index not in answers]
-            waiting = [self._committer.enqueue(items[index]) for index in missing]
+            waiting = [
+                self._committer.enqueue(items[index]) async for index in in_steps(missing)
+            ]
             results = await asyncio.gather(*waiting, return_exceptions=True)
             for index, result in zip(missing, results, strict=True):
                 answer = _judged(result)

@@ -31,6 +31,7 @@ from broker.control.durable import Durable
 from broker.control.leadership import Leadership
 from broker.control.orders import Orders
 from broker.control.round import Round, changed_attempts
+from broker.control.steps import in_steps
 from broker.control.vigil import Decisions, vigil
 from broker.lifecycle import commands as cmd
 from broker.lifecycle import events as ev
@@ -48,6 +49,9 @@ REDRIVE_S = 10.0
 AUDITED_AGAIN_MS = 600_000
 """A new leader writes down the phase of what changed this lately."""
 JOBS_PER_ROUND = 2_000
+EVENTS_A_STEP = 100
+SENT_A_STEP = 50
+"""Commands made and signed between two turns of the event loop."""
 YIELD_EVERY = 100
 """Jobs looked at between two turns of the event loop, where there may be many of them."""
 
@@ -70,6 +74,9 @@ class Effects:
     close_attempt: Callable[[Job, Attempt], None]
     close_job: Callable[[Job], None]
     wake_planner: Callable[[], None]
+    """Something changed that may matter."""
+    hurry_planner: Callable[[], None]
+    """A place came free, or a job came that wants one."""
     alarm: Callable[[str], None]
 
 
@@ -167,8 +174,7 @@ class Leader:
             if isinstance(item, str):
                 self._look_at(round_, item)
             elif isinstance(item, EventsArrived):
-                if self._sessions.get(item.cluster) == item.session:
-                    round_.site_events(item.cluster, item.events, item.last_seq)
+                await self._fold_events(round_, item)
             elif isinstance(item, Said):
                 said.append(item)
                 self._session_changed(round_, item)
@@ -182,6 +188,17 @@ class Leader:
         for plan in plans:
             plan.applied(round_)
 
+    async def _fold_events(self, round_: Round, arrived: EventsArrived) -> None:
+        """In parts, each as if it had arrived alone."""
+        for start in range(0, len(arrived.events), EVENTS_A_STEP):
+            if self._sessions.get(arrived.cluster) != arrived.session:
+                return
+            part = arrived.events[start : start + EVENTS_A_STEP]
+            last = start + EVENTS_A_STEP >= len(arrived.events)
+            last_seq = arrived.last_seq if last else part[-1].event_seq
+            round_.site_events(arrived.cluster, part, last_seq)
+            await asyncio.sleep(0)
+
     async def _settle(self, round_: Round, said: Sequence[Said]) -> None:
         """Make a round durable and do what follows, in the order that may break off anywhere."""
         changed = await self._durable.jobs(round_)
@@ -189,8 +206,8 @@ class Leader:
             self._effects.alarm(fault)
         for item in said:
             self._on_report(item)
-        for after_id in (after.id for _, after in changed):
-            self._write_down(round_.commands.get(after_id, []))
+        async for _, after in in_steps(changed):
+            self._write_down(round_.commands.get(after.id, []))
         opened = {item.cluster for item in said if isinstance(item, SessionOpened)}
         await self._send_changed(changed, opened)
         for cluster in sorted(opened & self._sessions.keys()):
@@ -199,10 +216,11 @@ class Leader:
         await self._durable.acks(round_)
         for cluster, seq in round_.acks.items():
             await self._gateway.acknowledge(cluster, seq)
-        for _, after in changed:  # only now: a site forgets nothing it was not acknowledged
+        # only now: a site forgets nothing it was not acknowledged
+        async for _, after in in_steps(changed):
             self._close(after, round_.commands.get(after.id, []))
         if any(_may_let_start(before, after) for before, after in changed):
-            self._effects.wake_planner()
+            self._effects.hurry_planner()
         for job_id in self._durable.beaten:
             self.put(str(job_id))
         self._durable.beaten.clear()
@@ -238,7 +256,7 @@ class Leader:
             problem = self.books.admit(job, self._projection.value(keys.spec(job_id)))
             if problem:
                 self._effects.alarm(f"job {job_id} is not planned: {problem}")
-            self._effects.wake_planner()
+            self._effects.hurry_planner()
         intent, revision = self._projection.intent(job_id)
         if revision > self.books.intents.get(JobId(job_id), 0):
             current = round_.draft.job(job_id)
@@ -252,12 +270,14 @@ class Leader:
         self, changed: Sequence[tuple[Job, Job]], opened: set[str]
     ) -> None:
         outgoing: dict[str, list[Attempt]] = {}
-        for before, after in changed:
+        async for before, after in in_steps(changed):
             for attempt in changed_attempts(before if before is not after else None, after):
                 if attempt.cluster not in opened:
                     outgoing.setdefault(attempt.cluster, []).append(attempt)
         for cluster, attempts in outgoing.items():
-            await self._send(cluster, attempts)
+            for start in range(0, len(attempts), SENT_A_STEP):
+                await self._send(cluster, attempts[start : start + SENT_A_STEP])
+                await asyncio.sleep(0)
 
     def _write_down(self, commands: Sequence[cmd.Command]) -> None:
         audits = [command for command in commands if isinstance(command, cmd.Audit)]

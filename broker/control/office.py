@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from broker.act.gateway import Gateway
 from broker.control.books import Books
 from broker.control.closer import Closer, CloserPorts
-from broker.control.cycle import CycleRecord, Cycles, Decided, Decider, Sources
+from broker.control.cycle import Bell, CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
 from broker.control.observing import Observer
@@ -177,13 +177,14 @@ class Office:
                 self.alarm,
             )
         )
-        bell = asyncio.Event()
+        bell = Bell()
         watched = _Watched(books, closer, ports.observer, ports.starts)
         effects = Effects(
             audit=watched.audit,
             close_attempt=watched.close_attempt,
             close_job=watched.close_job,
-            wake_planner=bell.set,
+            wake_planner=bell.ring,
+            hurry_planner=bell.ring_loudly,
             alarm=self.alarm,
         )
         context = LeaderContext(

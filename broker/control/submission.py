@@ -16,6 +16,7 @@ from typing import Protocol
 from broker.control.admission_rules import blobs_named, complete, display_name
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
+from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.jobs import Job
@@ -50,7 +51,6 @@ ERRORS_MAX = 50
 COMMIT_TRIES = 4
 _NESTED_OPS = 64  # a nested level of 64 beside at most 64 others: 128 in all (measured)
 _OP_OVERHEAD_BYTES = 32
-_YIELD_EVERY = 25
 
 
 class MacKeys(Protocol):
@@ -182,7 +182,7 @@ class Submissions:
             first = self._shell.ids.job_id(now_ms)
             drafts = [
                 self._draft(spec, derive_job_id(first, index) if index else first, now_ms, request)
-                for index, spec in enumerate(specs)
+                async for index, spec in in_steps(enumerate(specs))
             ]
             outcome = await self._write(drafts, request, now_ms)
             if outcome is not None:
@@ -193,7 +193,7 @@ class Submissions:
     async def _complete_all(self, data: Sequence[object], viewer: Viewer) -> list[JobSpec]:
         specs: list[JobSpec] = []
         errors: list[FieldError] = []
-        for index, item in enumerate(data):
+        async for index, item in in_steps(enumerate(data)):
             try:
                 specs.append(self.complete(item, viewer))
             except InvalidJob as invalid:
@@ -202,8 +202,6 @@ class Submissions:
                 errors.extend(_below(f"jobs[{index}]", fault) for fault in invalid.errors)
                 if len(errors) >= ERRORS_MAX:
                     break
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
         if errors:
             raise InvalidJob(errors[:ERRORS_MAX])
         return specs

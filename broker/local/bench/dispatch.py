@@ -17,6 +17,7 @@ from federation.units import parse_rfc3339_ms
 
 SITE = "us-east"
 WITHIN_S = 240.0
+PROBE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,18 @@ async def bench_dispatch(size: DispatchSize, given: Surroundings) -> list[Figure
     )
     processes = Figure("jobs through a process site", "jobs/s", None, "bare starts/s")
     stubs = Figure("jobs through stub sites", "jobs/s", Target(500.0), "bare starts/s")
-    reached = Figure("jobs reach stub sites", "jobs/s")
+    meanwhile = (
+        Figure("jobs reach stub sites", "jobs/s"),
+        Figure("a bystander's answer, p99", "ms", None, "idle, p99"),
+        Figure("a bystander's answer, longest", "ms", None, "idle, longest"),
+    )
     for run in range(size.runs):
         given.tell(f"run {run + 1} of {size.runs}: a process site")
         bare_ms = await asyncio.to_thread(_bare_starts, size.processes)
         await _one_real(size, given, bare_ms, started, processes)
         given.tell(f"run {run + 1} of {size.runs}: {size.stubs} stub sites")
-        await _one_stub(size, given, _per_s(bare_ms), stubs, reached)
-    return [*started, processes, stubs, reached]
+        await _one_stub(size, given, _per_s(bare_ms), stubs, meanwhile)
+    return [*started, processes, stubs, *meanwhile]
 
 
 def _bare_starts(count: int) -> list[float]:
@@ -96,10 +101,17 @@ async def _submit_to_started(stage: Stage, client: Client, count: int) -> list[f
 
 
 async def _one_stub(
-    size: DispatchSize, given: Surroundings, bare: float, rate: Figure, reached: Figure
+    size: DispatchSize,
+    given: Surroundings,
+    bare: float,
+    rate: Figure,
+    meanwhile: tuple[Figure, Figure, Figure],
 ) -> None:
+    reached, bystander_p99, bystander_max = meanwhile
     stubs = tuple(Stub(f"stub-{n}", "", size.slots) for n in range(size.stubs))
     async with Stage.open(given, stubs=stubs) as stage:
+        idle = await stage.probe(PROBE_S)
+        probing = asyncio.create_task(stage.probe(PROBE_S))
         began_s = stage.clock.monotonic_s()
         await stage.submit(SPEC, -(-size.jobs // 1000), connections=2, batch=1000)
         counts = await stage.until_stubs(
@@ -109,3 +121,6 @@ async def _one_stub(
         arrived_s = max(each["last_dispatch_s"] for each in counts)
         rate.add(size.jobs / (ended_s - began_s), bare)
         reached.add(size.jobs / (arrived_s - began_s))
+        busy = await probing
+        bystander_p99.add(busy["p99_ms"], idle["p99_ms"])
+        bystander_max.add(busy["max_ms"], idle["max_ms"])

@@ -3,9 +3,10 @@
     python -m broker.local.bench.load < ORDER.json
 
 Orders: `submit` sends one job a request, or a batch of them, over so many connections, each
-waiting for its answer before it asks again; `puts` writes as many plain records into etcd by the
-same client class the broker uses. The answer is one JSON line: seconds, how many, latencies (ms).
-HTTP is spoken by hand, so that the load costs as little of the machine as it can.
+waiting for its answer before it asks again; `probe` asks for little and often; `puts` writes
+plain records into etcd by the client class the broker uses. The answer is one JSON line: seconds,
+how many, latencies (ms). HTTP is spoken by hand, so that the load costs as little of the machine
+as it can.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Done:
             "count": self.count,
             "per_s": self.count / self.seconds,
             **{name: percentile(self.latencies_ms, share) for name, share in shares.items()},
+            "max_ms": max(self.latencies_ms),
         }
 
 
@@ -91,14 +93,18 @@ class Http:
             self._streams[1].close()
 
     async def post(self, path: str, body: bytes, key: str) -> bytes:
-        """One request and the body of its answer."""
+        """Send something and read the answer."""
+        head = f"Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n"
+        return await self._ask(f"POST {path}", head, body)
+
+    async def get(self, path: str) -> bytes:
+        """Ask for something."""
+        return await self._ask(f"GET {path}", "", b"")
+
+    async def _ask(self, what: str, head: str, body: bytes) -> bytes:
         assert self._streams is not None, "opened before"
         reader, writer = self._streams
-        head = (
-            f"POST {path} HTTP/1.1\r\n{self._head}Idempotency-Key: {key}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
+        writer.write(f"{what} HTTP/1.1\r\n{self._head}{head}\r\n".encode() + body)
         said = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         length = next(
             int(line.partition(":")[2])
@@ -108,7 +114,7 @@ class Http:
         answer = await reader.readexactly(length)
         status = said[9:12]
         if not status.startswith("2"):
-            raise RuntimeError(f"{path} answered {status}: {answer[:300]!r}")
+            raise RuntimeError(f"{what} answered {status}: {answer[:300]!r}")
         return answer
 
 
@@ -144,6 +150,24 @@ def _body(spec: dict[str, Any], batch: int, turn: int) -> bytes:
     return json.dumps({"jobs": jobs} if batch else jobs[0]).encode()
 
 
+# A bystander --------------------------------------------------------------------------------------
+
+
+async def probe(order: dict[str, Any]) -> Done:
+    """Ask for next to nothing every `every_s` for `seconds`: what somebody waits who asks while
+    the broker is busy, and so how long its event loop stands still."""
+    clock, line = SystemClock(), Http(order["url"], "", order["ca"])
+    await line.open()
+    latencies: list[float] = []
+    end_s = clock.monotonic_s() + order["seconds"]
+    while (began_s := clock.monotonic_s()) < end_s:
+        await line.get("/healthz")
+        latencies.append((clock.monotonic_s() - began_s) * MS)
+        await asyncio.sleep(order["every_s"])
+    line.close()
+    return Done(order["seconds"], len(latencies), tuple(latencies))
+
+
 # Floor --------------------------------------------------------------------------------------------
 
 
@@ -168,7 +192,7 @@ async def puts(order: dict[str, Any]) -> Done:
             await client.close()
 
 
-ORDERS = {"submit": submit, "puts": puts}
+ORDERS = {"submit": submit, "probe": probe, "puts": puts}
 
 
 if __name__ == "__main__":

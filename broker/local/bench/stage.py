@@ -181,6 +181,14 @@ class Stage:
             "connections": connections, "batch": batch,
         })  # fmt: skip
 
+    async def probe(self, seconds: float, every_s: float = 0.01) -> Told:
+        """What a bystander waits for an answer meanwhile."""
+        connection = self.federation.connection
+        return await self.load({
+            "order": "probe", "url": connection.url, "ca": str(connection.ca_file),
+            "seconds": seconds, "every_s": every_s,
+        })  # fmt: skip
+
     async def puts(self, requests: int, *, connections: int, value_bytes: int) -> Told:
         """Plain puts into the federation's etcd by the broker's own client class."""
         return await self.load({

@@ -136,7 +136,7 @@ def test_a_large_plan_is_applied_in_pieces_and_its_receipts_stay_small(fleet: Fl
         applier.applied(round_)
         assert time.perf_counter() - began_s < 0.6 and not round_.faults
         pieces += 1
-    assert pieces == 6 and len(applier.placed) == 2_000
+    assert pieces == 12 and len(applier.placed) == 2_000
     again = Round(books, NOW_MS)
     left = Plan(PlanStatus.FLOOR, 0.0, None, 0.0, unplaced=plan.unplaced)
     waits = PlanApplier(left, problem, world, "1.2")
