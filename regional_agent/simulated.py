@@ -83,8 +83,9 @@ class Network(Protocol):
 
 @dataclass(slots=True)
 class Site:
-    """What outlives the agent, and how the site behaves now. `lies`: it reports everything
-    free whatever runs."""
+    """What outlives the agent, and how the site behaves now. `brokers`: whom its people told
+    it to dial. `lies`: it reports everything
+    free whatever runs; `mute`: its capacity reports do not come."""
 
     name: str
     region: str
@@ -94,8 +95,10 @@ class Site:
     journal: MemoryJournal
     clock: Clock
     rng: Rng
+    brokers: tuple[str, ...]
     lives: int = 0
     lies: bool = False
+    mute: bool = False
     state: str = "open"
     agent: Agent | None = None
     running: asyncio.Task[None] | None = None
@@ -171,6 +174,8 @@ class Agent:
 
     async def put(self, report: pb.Report) -> None:
         """`ReportSink`: by the session. A lying site has everything free."""
+        if self._site.mute and report.HasField("capacity"):
+            return
         if self._site.lies and report.HasField("capacity"):
             for pool in report.capacity.pools:
                 for group in pool.groups:
@@ -200,7 +205,7 @@ class Agent:
 
     async def _dial(self) -> None:
         failures, redirect = 0, ""
-        addresses = list(self._site.journal.addresses) or ["broker-1"]
+        addresses = list(dict.fromkeys((*self._site.journal.addresses, *self._site.brokers)))
         while True:
             address, redirect = redirect or addresses[0], ""
             began_s = self._site.clock.monotonic_s()

@@ -70,8 +70,9 @@ class Auditor:
         before = self.ended.get(job.id)
         if before is not None and job.phase is not JobPhase.ENDED:
             self.truth.wrong(f"{job.id} is {job.phase.value} again after it had ended")
+        reason = self.jobs[job.id].reason_code if job.id in self.jobs else ""
         self.jobs[job.id] = job
-        if self._moved(job.id, job.phase.value, now_s):
+        if self._moved(job.id, job.phase.value, now_s) or reason != job.reason_code:
             say(f"store {job.id} {job.phase.value} {job.reason_code}")
         if job.phase is JobPhase.ENDED and before is None and job.outcome is not None:
             self.ended[job.id] = Ended(job.outcome.kind.value, job.outcome.code, now_s)

@@ -31,6 +31,12 @@ class Faults:
         return self._left == 0
 
     async def _one(self, fault: FaultPart) -> None:
+        try:
+            await self._acts(fault)
+        finally:
+            self._left -= 1
+
+    async def _acts(self, fault: FaultPart) -> None:
         await asyncio.sleep(fault.at_s)
         self._world.say(f"fault {fault.kind} {fault.target}")
         begin = getattr(self, f"_{fault.kind}")
@@ -44,7 +50,6 @@ class Faults:
         for over in undo:
             over()
         self._world.say(f"fault {fault.kind} {fault.target} is over")
-        self._left -= 1
 
     def _targets(self, fault: FaultPart) -> list[Site]:
         sites = self._world.sites.values()
@@ -78,6 +83,11 @@ class Faults:
             return lambda: None
         self._world.kill_broker(name)
         return lambda: _none(self._world.start_broker(name))
+
+    def _broker_cut_off(self, fault: FaultPart) -> Callable[[], None]:
+        store = self._world.brokers[fault.target or "broker-1"].store
+        store.cut_off = True
+        return lambda: setattr(store, "cut_off", False)
 
     def _store_down(self, fault: FaultPart) -> Callable[[], None]:
         weather = self._world.weather
@@ -148,6 +158,14 @@ class Faults:
     def _lie(self, fault: FaultPart, site: Site) -> Callable[[], None]:
         site.lies = True
         return lambda: setattr(site, "lies", False)
+
+    def _mute(self, fault: FaultPart, site: Site) -> Callable[[], None]:
+        site.mute = True
+        return lambda: setattr(site, "mute", False)
+
+    def _drain(self, fault: FaultPart, site: Site) -> Callable[[], None]:
+        self._world.chores.start(self._world.drain(site, fault.for_s), f"drain-{site.name}")
+        return lambda: None
 
     def _pause(self, fault: FaultPart, site: Site) -> Callable[[], None]:
         self._state(site, "paused")

@@ -127,7 +127,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._serials = itertools.count(1)
         self._explorer = explorer
         super().__init__(_NoWaiting(self._pass))
-        self._clock_resolution = 1e-9
+        self._clock_resolution = 1e-6  # finer, and a float of years is no longer told apart
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
@@ -200,11 +200,18 @@ class Chores:
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Begin; the task is forgotten when it is done."""
+        """Begin; the task is forgotten when it is done, and the loop told when it failed."""
         task = asyncio.create_task(work, name=name)
         self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            context = {"message": task.get_name(), "exception": fault, "task": task}
+            task.get_loop().call_exception_handler(context)
 
     async def end(self) -> None:
         """Cancel all and see them gone."""

@@ -144,7 +144,8 @@ class _Run:
 
     async def run(self, directory: Path) -> Result:
         """See `run`."""
-        options = Brokers(heartbeat_ms=round(self._scenario.heartbeat * 1000))
+        heartbeat_ms = round(self._scenario.heartbeat * 1000)
+        options = Brokers(self._scenario.brokers, heartbeat_ms)
         self._world = world = World(self._fleet, self._seed, directory, options)
         watch = ErrorsSeen(world.truth)
         for name in LOGGERS:
@@ -154,7 +155,7 @@ class _Run:
         )
         try:
             tenants = {t for each in self._submissions for t in each.tenants}
-            await world.begin(self._scenario.brokers, tenants, self._routing)
+            await world.begin(tenants, self._routing)
             faults = Faults(world, self._scenario.faults)
             await self._live(faults)
             await world.auditor.conclude(world.ledger, self._submitted)

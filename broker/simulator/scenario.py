@@ -15,6 +15,7 @@ from federation.units import parse_duration_s
 
 FAULTS = {
     "broker_crash": "a broker process is killed; back after `for`",
+    "broker_cut_off": "one broker process does not reach the store; others do",
     "store_down": "the state store is not reached",
     "store_slow": "the way to the store takes `factor` times as long",
     "store_ambiguous": "a share of commits (`share`) gives no answer; half of them were applied",
@@ -28,6 +29,8 @@ FAULTS = {
     "refuse": "the local scheduler refuses a share (`share`) of what it is given",
     "deaf": "the local scheduler cannot be asked; what runs runs on",
     "lie": "the site reports everything free whatever runs",
+    "mute": "the site's capacity reports do not come, its session stands",
+    "drain": "operators drain the cluster; what runs after `for` is moved",
     "pause": "the site takes nothing new",
 }
 POINT = re.compile(r"(commit|committed|send|sent):([1-9]\d{0,6})")
@@ -201,14 +204,14 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         yield "workload: neither jobs nor a trace"
     places = {c.name for c in fleet.clusters} | {c.region for c in fleet.clusters}
     for index, fault in enumerate(scenario.faults):
-        for problem in _fault_problems(fault, places):
+        for problem in _fault_problems(fault, places, scenario.brokers):
             yield f"faults.{index}.{problem}"
     for index, text in enumerate(scenario.expect):
         if not EXPECTATION.fullmatch(text):
             yield f"expect.{index}: {text!r} is not like `succeeded == 12`"
 
 
-def _fault_problems(fault: FaultPart, places: set[str]) -> Iterator[str]:
+def _fault_problems(fault: FaultPart, places: set[str], brokers: int) -> Iterator[str]:
     if fault.kind not in FAULTS:
         yield f"kind: {fault.kind!r} is none of {', '.join(FAULTS)}"
     if fault.point is None:
@@ -218,6 +221,8 @@ def _fault_problems(fault: FaultPart, places: set[str]) -> Iterator[str]:
             yield f"at: {problem}"
     elif fault.kind != "broker_crash":
         yield f"at: {fault.at} is a point for broker_crash alone"
-    aims = not fault.kind.startswith(("broker", "store"))
-    if places and aims and fault.target not in places:
+    if fault.kind.startswith("broker"):
+        if fault.target not in ("", *(f"broker-{n}" for n in range(1, brokers + 1))):
+            yield f"target: no broker {fault.target!r}; there are broker-1 to broker-{brokers}"
+    elif not fault.kind.startswith("store") and places and fault.target not in places:
         yield f"target: no cluster or region {fault.target!r}"

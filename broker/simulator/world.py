@@ -30,7 +30,7 @@ from broker.state.backends.memory import MemoryStore
 from broker.state.keyring import Keyring
 from broker.state.projection import Projection
 from federation.handshake.values import Peer
-from federation.kv import Put, Txn
+from federation.kv import ModRevisionIs, Put, Txn
 from federation.lines import Line
 from federation.wire import records as pb
 from regional_agent.act.backends.memory_journal import MemoryJournal
@@ -49,6 +49,7 @@ DECIDE_S_PER_JOB = 0.0005
 class Brokers:
     """Settings all broker processes of a run share."""
 
+    replicas: int = 1
     heartbeat_ms: int = 5_000
     decide_cpu_s: float = 0.2
 
@@ -190,7 +191,7 @@ class World:
 
     # Beginning and end ------------------------------------------------------------------------
 
-    async def begin(self, brokers: int, tenants: set[str], routing: str) -> None:
+    async def begin(self, tenants: set[str], routing: str) -> None:
         """Records of clusters, tenants and a routing policy (its text, empty for none), then
         brokers and agents."""
         if routing:
@@ -209,7 +210,7 @@ class World:
             await self.store.txn(Txn(then=(put,)))
         self.chores.start(self.projection.run(), "auditor-projection")
         self.chores.start(self.auditor.run(self.loop.time, self.say), "auditor")
-        for number in range(1, brokers + 1):
+        for number in range(1, self.options.replicas + 1):
             self.start_broker(f"broker-{number}")
         for site in self.sites.values():
             self.start_agent(site)
@@ -228,7 +229,15 @@ class World:
         self.truth.pools.update({(plan.name, pool.name): pool for pool in plan.pools})
         journal = MemoryJournal(f"{plan.name}-disk-1")
         return Site(
-            plan.name, plan.region, plan.pools, plan.prices, scheduler, journal, clock, rng
+            plan.name,
+            plan.region,
+            plan.pools,
+            plan.prices,
+            scheduler,
+            journal,
+            clock,
+            rng,
+            tuple(f"broker-{number}" for number in range(1, self.options.replicas + 1)),
         )
 
     # Brokers ----------------------------------------------------------------------------------
@@ -285,6 +294,20 @@ class World:
         self.cut_off.discard(site.name)
         for line in site.lines:
             line.flow()
+
+    async def drain(self, site: Site, for_s: float) -> None:
+        """Operators drain a cluster for good, with a deadline."""
+        key = keys.cluster(site.name)
+        while True:
+            found = await self.store.get(key)
+            assert found is not None, "every site has its record"
+            record = pb.ClusterRecord.FromString(found.value)
+            record.state = "draining"
+            record.drain_deadline_ms = self.clock.now_ms() + round(for_s * 1000)
+            unchanged = ModRevisionIs(key, found.mod_revision)
+            put = Put(key, record.SerializeToString())
+            if (await self.store.txn(Txn((unchanged,), (put,)))).succeeded:
+                return
 
     async def dial(self, site: Site, address: str) -> Line:
         """See `agent.Network`."""

@@ -35,7 +35,7 @@ def history(seed: int) -> dict[str, Any]:
         {"name": f"c{n}", "region": f"r{n % 2}", "start": round(rng.uniform(0.1, 5), 1)}
         for n in range(1 + rng.below(4))
     ]
-    pools = [_pool(rng, cluster["name"], n) for cluster in clusters for n in range(1 + rng.below(2))]
+    pools = [_pool(rng, each["name"], n) for each in clusters for n in range(1 + rng.below(2))]
     jobs = [_job(rng, n, pools) for n in range(4 + rng.below(14))]
     faults = [_fault(rng, clusters) for _ in range(rng.below(6))]
     return {
@@ -104,10 +104,11 @@ def _fault(rng: SimRng, clusters: list[dict[str, Any]]) -> dict[str, Any]:
         "for": round(rng.uniform(0, 60), 1),
         "share": round(rng.uniform(0.1, 1), 2),
     }
-    if kind == "broker_crash":
+    if kind.startswith("broker"):
         fault["target"] = "broker-1"
-        if rng.below(2):
-            fault["at"] = f"{pick(rng, ('commit', 'committed', 'send', 'sent'))}:{1 + rng.below(80)}"
+        if kind == "broker_crash" and rng.below(2):
+            point = pick(rng, ("commit", "committed", "send", "sent"))
+            fault["at"] = f"{point}:{1 + rng.below(80)}"
     elif not kind.startswith("store"):
         fault["target"] = pick(rng, clusters)[pick(rng, ("name", "region"))]
     return fault

@@ -42,7 +42,8 @@ class Weather:
 
 class StoreHandle:
     """`Store` of one process. `on_commit` is called before (`commit`) and after (`committed`)
-    every commit of this process with its number; it may kill the process."""
+    every commit of this process with its number; it may kill the process. `cut_off`: the
+    store is not reached from here, whoever else reaches it."""
 
     def __init__(self, inner: MemoryStore, weather: Weather, rng: Rng) -> None:
         self._inner = inner
@@ -50,6 +51,7 @@ class StoreHandle:
         self._rng = rng
         self._commits = 0
         self.dead = False
+        self.cut_off = False
         self.on_commit: Callable[[str, int], None] = lambda what, number: None
 
     async def get(self, key: str) -> KeyValue | None:
@@ -96,7 +98,7 @@ class StoreHandle:
         async with aclosing(watching) as batches:
             async for batch in batches:
                 await asyncio.sleep(self._delay_s())
-                while self._weather.down:
+                while self._unreached:
                     await asyncio.sleep(0.1)
                 await self._alive()
                 yield batch
@@ -128,11 +130,15 @@ class StoreHandle:
         await self._alive()
         return found
 
+    @property
+    def _unreached(self) -> bool:
+        return self._weather.down or self.cut_off
+
     async def _way(self) -> None:
         await self._alive()
         await asyncio.sleep(self._delay_s())
         await self._alive()
-        if self._weather.down:
+        if self._unreached:
             raise StoreUnavailable("the store is not reached", retry_after_s=0.5)
 
     async def _alive(self) -> None:
