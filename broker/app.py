@@ -68,7 +68,7 @@ from federation.units import parse_rfc3339_ms
 
 log = logging.getLogger("tradewind.app")
 
-YOUNG_MAX, MIDDLE_MAX, OLD_MAX = 50_000, 20, 50
+YOUNG_MAX, MIDDLE_MAX, OLD_MAX = 20_000, 10, 1_000
 """A broker lives with a million small records that are in no cycle. With the interpreter's own
 thresholds, looking through them for cycles took a third of its time."""
 

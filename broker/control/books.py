@@ -81,7 +81,7 @@ class Books:
         self._distrusted: dict[JobId, str] = {}
         self._parsed: dict[bytes, tuple[JobSpec, str, Terms]] = {}
         self._queued: set[JobId] = set()
-        self._unseated: set[JobId] = set()
+        self._unseated: dict[JobId, None] = {}  # in order: nothing may hang on hash seeds
         self._waitlist = Waitlist()
         self._order: list[JobId] | None = None
         self._live: dict[str, dict[str, Attempt]] = {}
@@ -173,7 +173,7 @@ class Books:
     def _unqueue(self, job: JobId) -> None:
         if job in self._queued:
             self._queued.discard(job)
-            self._unseated.discard(job)
+            self._unseated.pop(job, None)
             self._waitlist.leave(job)
             self._order = None
 
@@ -188,7 +188,7 @@ class Books:
             self._jobs[job.id] = job
             wants = job.phase in (JobPhase.QUEUED, JobPhase.PLACED, JobPhase.RUNNING)
             if wants and job.id not in self._distrusted and copies_wanted(job, None) > 0:
-                self._unseated.add(job.id)
+                self._unseated[job.id] = None
                 if job.id not in self._queued:
                     self._queued.add(job.id)
                     self._order = None
@@ -231,7 +231,7 @@ class Books:
         found = replace(found, ruling=ruling, terms=terms, stamp=book.stamp)
         self._admitted[found_id] = found
         if found_id in self._queued:
-            self._unseated.add(found_id)
+            self._unseated[found_id] = None
         return found
 
     def unruled(self) -> list[JobId]:
@@ -262,9 +262,9 @@ class Books:
         """Give every job that came or changed its place among the classes, a job at a step, so
         that the caller can let others work in between; before `waiting`."""
         while self._unseated:
-            job_id = self._unseated.pop()
+            job_id = next(iter(self._unseated))
             admitted = self.admitted(job_id)
-            self._unseated.discard(job_id)  # ruling it anew put it back
+            del self._unseated[job_id]  # also where ruling it anew put it there
             if admitted is not None:
                 job = self._jobs[job_id]
                 self._waitlist.seat(job, alike(job, admitted.rules))

@@ -7,7 +7,7 @@ hangs on it is where files are fetched ahead, never where a job runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.decide.classes import group_jobs
@@ -18,6 +18,7 @@ from federation.refusals import RefusalCode
 
 CLASSES_MAX = 64
 JOBS_MAX = 512
+JOBS_A_STEP = 20
 FULL = frozenset((RefusalCode.NO_CAPACITY, RefusalCode.NO_CPUS, RefusalCode.NO_MEMORY))
 """What keeps a job waiting where its place is merely taken."""
 
@@ -36,43 +37,68 @@ def merely_full(plan: Plan) -> frozenset[str]:
     return frozenset(u.job for u in plan.unplaced if u.refusal.code in FULL)
 
 
-def expected_starts(
-    problem: Problem,
-    plan: Plan,
-    ends: Mapping[str, Sequence[tuple[int, int]]],
-    now_ms: int,
-    wanted: Collection[str],
-) -> list[Expected]:
-    """For each wanted job the place where room for it is expected first (the cheaper of two),
-    the nearest start first. `ends`: by pool, when running work ends and how many accelerators
-    that frees. Jobs ahead in the queue take their room first, wanted or not."""
-    waiting = merely_full(plan)
-    queue = [job for job in problem.jobs if job.id in waiting]
-    queue = sorted(queue, key=lambda job: -job.priority)[:JOBS_MAX]
-    places = _places(problem, queue)
-    taken = _taken(problem, plan)
-    lines = {
-        pool.name: _Line(_free(pool) - taken[pool.name], ends.get(pool.name, ()))
-        for pool in problem.pools
-    }
-    found: list[Expected] = []
-    for job in queue:
+class Forecast:
+    """One forecast, worked out in steps so that others may work in between.
+
+    For each wanted job the place where room for it is expected first, the cheaper of two. `ends`:
+    by pool, when running work ends and how many accelerators that frees. Jobs ahead in the queue
+    take their room first, wanted or not.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        ends: Mapping[str, Sequence[tuple[int, int]]],
+        now_ms: int,
+        wanted: Collection[str],
+    ) -> None:
+        waiting = merely_full(plan)
+        queue = [job for job in problem.jobs if job.id in waiting]
+        self._queue = sorted(queue, key=lambda job: -job.priority)[:JOBS_MAX]
+        self._problem, self._now_ms, self._wanted = problem, now_ms, wanted
+        taken = _taken(problem, plan)
+        self._lines = {
+            pool.name: _Line(_free(pool) - taken[pool.name], ends.get(pool.name, ()))
+            for pool in problem.pools
+        }
+        self._places: dict[str, list[tuple[float, Pool]]] = {}
+        self._found: list[Expected] = []
+
+    def steps(self) -> Iterator[None]:
+        """Work it out: some milliseconds a step in a large fleet."""
+        where = Geography(self._problem)
+        for item in group_jobs(self._queue)[:CLASSES_MAX]:
+            pools = _places(where, self._problem, item.job)
+            self._places.update((self._queue[index].id, pools) for index in item.members)
+            yield
+        for number, job in enumerate(self._queue):
+            self._expect(job)
+            if number % JOBS_A_STEP == JOBS_A_STEP - 1:
+                yield
+
+    @property
+    def expected(self) -> list[Expected]:
+        """The nearest start first."""
+        return sorted(self._found, key=lambda expected: expected.start_ms)
+
+    def _expect(self, job: Job) -> None:
+        need = job.gang_accelerators
         choice = min(
             (
-                (lines[pool.name].room_ms(job.gang_accelerators, now_ms), cost_usd, pool)
-                for cost_usd, pool in places.get(job.id, ())
+                (self._lines[pool.name].room_ms(need, self._now_ms), cost_usd, pool.name, pool)
+                for cost_usd, pool in self._places.get(job.id, ())
             ),
-            key=lambda option: (option[0], option[1], option[2].name),
+            key=lambda option: option[:3],
             default=None,
         )
         if choice is None or choice[0] == NEVER_MS:
-            continue
-        start_ms, _, pool = choice
+            return
+        start_ms, _, name, pool = choice
         runtime_ms = round(job.runtime_h / job.accelerators[pool.accelerator] * 3_600_000)
-        lines[pool.name].take(job.gang_accelerators, start_ms, start_ms + runtime_ms)
-        if job.id in wanted:
-            found.append(Expected(job.id, pool.cluster, start_ms))
-    return sorted(found, key=lambda expected: expected.start_ms)
+        self._lines[name].take(need, start_ms, start_ms + runtime_ms)
+        if job.id in self._wanted:
+            self._found.append(Expected(job.id, pool.cluster, start_ms))
 
 
 NEVER_MS = 2**62
@@ -106,21 +132,15 @@ class _Line:
         self._free = sorted(left)
 
 
-def _places(problem: Problem, queue: Sequence[Job]) -> dict[str, list[tuple[float, Pool]]]:
-    """By job the pools it fits when they are empty, with the cost of a copy there."""
-    where = Geography(problem)
-    found: dict[str, list[tuple[float, Pool]]] = {}
-    for item in group_jobs(queue)[:CLASSES_MAX]:
-        job = item.job
-        pools = [
-            (cost_terms(where, job, pool).total_usd, pool)
-            for pool in problem.pools
-            if pool.accelerator in job.accelerators
-            and _fits_empty(job, pool)
-            and next(refusals(where, job, pool), None) is None
-        ]
-        found.update((queue[index].id, pools) for index in item.members)
-    return found
+def _places(where: Geography, problem: Problem, job: Job) -> list[tuple[float, Pool]]:
+    """The pools a job fits when they are empty, with the cost of a copy there."""
+    return [
+        (cost_terms(where, job, pool).total_usd, pool)
+        for pool in problem.pools
+        if pool.accelerator in job.accelerators
+        and _fits_empty(job, pool)
+        and next(refusals(where, job, pool), None) is None
+    ]
 
 
 def _fits_empty(job: Job, pool: Pool) -> bool:

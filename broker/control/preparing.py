@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from broker.act.gateway import Gateway, SiteSilent
 from broker.control.books import Admitted, Books
 from broker.control.cycle import CycleRecord
-from broker.control.forecast import Expected, expected_starts, merely_full
+from broker.control.forecast import Expected, Forecast, merely_full
 from broker.control.orders import Orders
 from broker.model.fleet import ClusterView, Fleet
 from broker.model.jobs import Attempt, Job, JobPhase
@@ -97,10 +97,10 @@ class Preparer:
         if not wanted:
             return
         ends = await self._ends(fleet, now_ms)
-        found = await asyncio.to_thread(
-            expected_starts, cycle.problem, cycle.decided.plan, ends, now_ms, wanted
-        )
-        for expected in found:
+        forecast = Forecast(cycle.problem, cycle.decided.plan, ends, now_ms, wanted)
+        for _ in forecast.steps():
+            await asyncio.sleep(0)
+        for expected in forecast.expected:
             await self._ask(expected, cycle.blobs[expected.job], fleet, now_ms)
 
     def _forget(self, fleet: Fleet, now_ms: int) -> None:

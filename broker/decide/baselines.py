@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-import numpy as np
-
-from broker.decide.case import Case, build_case
+from broker.decide.case import build_case
 from broker.decide.decision import NoVerifiedPlan
 from broker.decide.finish import make_candidate
-from broker.decide.greedy import Floor, floor_orders, greedy
+from broker.decide.greedy import first_cluster, floor_orders, greedy
 from broker.decide.plans import make_plan
 from broker.decide.verify import verify
 from broker.model.plan import Plan, PlanStatus
@@ -32,7 +30,7 @@ def decide_simply(problem: Problem, baseline: Baseline) -> Plan:
     case = build_case(problem)
     fifo, big = floor_orders(case)
     if baseline is Baseline.FIRST_CLUSTER:
-        floor = _first_cluster(case, fifo)
+        floor = first_cluster(case, fifo)
     else:
         floor = greedy(case, fifo if baseline is Baseline.FIFO else big)
     candidate = make_candidate(case, floor.counts, floor.packings(), None)
@@ -43,15 +41,3 @@ def decide_simply(problem: Problem, baseline: Baseline) -> Plan:
     if violations:
         raise NoVerifiedPlan(violations[0].text)
     return plan
-
-
-def _first_cluster(case: Case, order: list[int]) -> Floor:
-    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
-    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
-    floor = Floor(case)
-    for k in order:
-        first, last = int(case.options.first[k]), int(case.options.first[k + 1])
-        pools = case.options.pool_index[first:last]
-        by_cluster = np.lexsort((pools, place[pools])) + first
-        floor.fill(k, case.facts.count[k], by_cluster)
-    return floor

@@ -10,7 +10,7 @@ import numpy as np
 from broker.decide import cpsat
 from broker.decide.case import Case, build_case
 from broker.decide.finish import Candidate, make_candidate
-from broker.decide.greedy import floor_orders, greedy
+from broker.decide.greedy import first_cluster, floor_orders, greedy
 from broker.decide.improve import Improved, Improver
 from broker.decide.meter import Meter
 from broker.decide.packing import Packing
@@ -151,8 +151,8 @@ def _floors(case: Case, solve: Solve) -> list[Candidate]:
 
     nothing = make_candidate(case, np.zeros(len(case.options), dtype=np.int64), {}, None)
     found = [] if nothing is None else [nothing]
-    for order in floor_orders(case):
-        floor = greedy(case, order)
+    fifo, big = floor_orders(case)
+    for floor in (greedy(case, fifo), greedy(case, big), first_cluster(case, fifo)):
         candidate = make_candidate(case, floor.counts, floor.packings(), exactly)
         if candidate is not None:
             found.append(candidate)

@@ -277,3 +277,16 @@ def floor_orders(case: Case) -> Iterator[list[int]]:
     classes = range(len(case.classes))
     yield sorted(classes, key=lambda k: (-priority[k], k))
     yield sorted(classes, key=lambda k: (-priority[k], -gang[k], k))
+
+
+def first_cluster(case: Case, order: list[int]) -> Floor:
+    """Place classes in an order, each in the first cluster of the problem's list that takes it."""
+    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
+    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
+    floor = Floor(case)
+    for k in order:
+        first, last = int(case.options.first[k]), int(case.options.first[k + 1])
+        pools = case.options.pool_index[first:last]
+        by_cluster = np.lexsort((pools, place[pools])) + first
+        floor.fill(k, case.facts.count[k], by_cluster)
+    return floor

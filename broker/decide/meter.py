@@ -19,6 +19,7 @@ _PRICING_S = 60e-9
 """Per option, for looking at all of them once at some prices."""
 _LOADING_S = 0.1
 """Loading the solvers, once in a process."""
+_FLOORS = 3
 _ENDING = 2.5
 """The packing, the reasons and the verifier take about as long as so many greedy passes."""
 
@@ -33,7 +34,7 @@ class Meter:
         self.wall_s = wall_s
         self.pass_s = classes * _CLASS_S + pools * _POOL_S
         building_s = options * _OPTION_S + classes * _CLASS_S + pools * _POOL_S
-        self.left_s = cpu_s - _LOADING_S - building_s - (2 + _ENDING) * self.pass_s
+        self.left_s = cpu_s - _LOADING_S - building_s - (_FLOORS + _ENDING) * self.pass_s
         self.pricing_s = options * _PRICING_S
 
     def charge(self, cpu_s: float) -> None:

@@ -10,7 +10,7 @@ from broker.decide.greedy import Floor
 from broker.decide.reasons import LEAST_POOLS, MOST_POOLS, Reasons
 from broker.model.plan import Assignment, Plan, PlanStatus, Unplaced
 
-_LOOKS = 3_000
+_LOOKS = 1_200
 """Pairs of class and pool that are looked at for the reasons of all that waits."""
 
 

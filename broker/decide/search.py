@@ -30,7 +30,7 @@ _TIER_ROUNDS = 2
 """Rounds of column generation that look at what tiers can reach: the rest is cost."""
 _ITERATIONS_BY_CLASS = 8
 _SMALL_SHARE = 0.25
-_REPAIR_SHARE = 0.5
+_REPAIR_SHARE = 0.35
 """Of what is left after pricing, for repairs where another stage goes on."""
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.control.forecast import Expected, expected_starts, merely_full
+from broker.control.forecast import Expected, Forecast, merely_full
 from broker.decide.decision import Budget, decide
 from broker.model.problem import Cluster, Job, NodeGroup, Pool, Problem
 from federation.refusals import Refusal, RefusalCode
@@ -32,7 +32,10 @@ def forecast(pools, jobs, ends, wanted=None) -> list[Expected]:
     problem = Problem(("r",), clusters, tuple(pools), tuple(jobs))
     plan = decide(problem, Budget(cpu_s=1.0))
     names = {j.id for j in jobs} if wanted is None else wanted
-    return expected_starts(problem, plan, ends, NOW_MS, names)
+    made = Forecast(problem, plan, ends, NOW_MS, names)
+    for _ in made.steps():
+        pass
+    return made.expected
 
 
 def test_the_place_that_is_free_first_and_the_cheaper_of_two() -> None:
