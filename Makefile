@@ -9,11 +9,13 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/.tradewind-installed
 ARGS ?=
+# How many random histories `make fuzz` plays.
+SEEDS ?= 100
 
 # What the tests need from Debian; nothing of it is needed to run Tradewind itself.
 SERVICES := ca-certificates etcd-server etcd-client procps python3-venv
 
-.PHONY: help setup demo up down test check services bench proto docs lock clean
+.PHONY: help setup demo up down test check fuzz services bench proto docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,6 +56,9 @@ check: $(STAMP) ## Format, types, layers, generated code, unit tests: before eve
 	@$(BIN)/lint-imports
 	@$(PY) proto/generate.py --check
 	@$(PY) -m pytest -q -m "not slow" tests/unit tests/architecture $(ARGS)
+
+fuzz: $(STAMP) ## Play SEEDS random histories in virtual time; a failing seed prints its replay
+	@$(PY) -m tests.simulation.histories --seeds $(SEEDS) $(ARGS)
 
 services: ## Install what the tests need from Debian (needs root); starts no service
 	@if [[ "$$(id -u)" != 0 ]]; then echo "make services: run it as root" >&2; exit 1; fi

@@ -33,7 +33,7 @@ def check_stream(stream: str) -> str:
     """The stream name: `output` or `task-<n>`, with `.r<rank>` for a gang's further members; else
     ValueError."""
     if not _STREAM.fullmatch(stream):
-        raise ValueError("a log stream is named output or task-<n>, with .r<rank> for further ranks")
+        raise ValueError("a log stream is named output or task-<n>, then .r<rank> if a member")
     return stream
 
 
