@@ -262,13 +262,15 @@ class Books:
         """Give every job that came or changed its place among the classes, a job at a step, so
         that the caller can let others work in between; before `waiting`."""
         while self._unseated:
-            job_id = next(iter(self._unseated))
-            admitted = self.admitted(job_id)
-            del self._unseated[job_id]  # also where ruling it anew put it there
-            if admitted is not None:
-                job = self._jobs[job_id]
-                self._waitlist.seat(job, alike(job, admitted.rules))
-            yield
+            for job_id in list(self._unseated):
+                if job_id not in self._unseated:
+                    continue  # it left while others worked
+                admitted = self.admitted(job_id)
+                del self._unseated[job_id]  # also where ruling it anew put it there
+                if admitted is not None:
+                    job = self._jobs[job_id]
+                    self._waitlist.seat(job, alike(job, admitted.rules))
+                yield
 
     def waiting(self) -> Iterator[WaitingClass]:
         """Jobs that want (more) places, by class, the class of the oldest first."""
