@@ -13,7 +13,10 @@ ARGS ?=
 SEEDS ?= 100
 
 # What the tests need from Debian; nothing of it is needed to run Tradewind itself.
-SERVICES := ca-certificates etcd-server etcd-client procps python3-venv
+SERVICES := ca-certificates etcd-server etcd-client procps python3-venv \
+  slurmctld slurmd slurmrestd slurmdbd slurm-client munge mariadb-server \
+  gridengine-master gridengine-exec gridengine-client \
+  bubblewrap podman runc busybox-static iproute2 systemd
 
 .PHONY: help setup demo up down test check fuzz services bench proto docs lock clean
 
