@@ -8,7 +8,7 @@ from enum import StrEnum
 from broker.decide.case import build_case
 from broker.decide.decision import NoVerifiedPlan
 from broker.decide.finish import make_candidate
-from broker.decide.greedy import first_cluster, floor_orders, greedy
+from broker.decide.greedy import floor_ways, walked
 from broker.decide.plans import make_plan
 from broker.decide.verify import verify
 from broker.model.plan import Plan, PlanStatus
@@ -28,11 +28,8 @@ class Baseline(StrEnum):
 def decide_simply(problem: Problem, baseline: Baseline) -> Plan:
     """The plan of a baseline, verified. Raises `NoVerifiedPlan`, for a fault of ours only."""
     case = build_case(problem)
-    fifo, big = floor_orders(case)
-    if baseline is Baseline.FIRST_CLUSTER:
-        floor = first_cluster(case, fifo)
-    else:
-        floor = greedy(case, fifo if baseline is Baseline.FIFO else big)
+    ways = dict(zip(Baseline, floor_ways(case), strict=True))
+    floor = walked(case, ways[baseline])
     candidate = make_candidate(case, floor.counts, floor.packings(), None)
     if candidate is None:
         raise NoVerifiedPlan("a greedy plan could not be put on nodes")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
-from broker.decide.nodes import LevelNodes
+from broker.decide.nodes import PLENTY, LevelNodes
 from broker.decide.options import Floats, Integers, Options, build_options
 from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
 from broker.model.problem import Mode, Pool, Problem
@@ -49,9 +49,10 @@ class Case:
     """Indices are into `problem.pools`, `classes` and `options`.
 
     `shapes` has None for pools without an option, `empty` the nodes with nothing placed for those
-    that are counted by levels; `kind[o]` is the kind of option o's replicas
-    in its pool. `reward_usd[k]` is what placing one copy of class k is worth beside its
-    priority: its value in scalar mode, and the lost work it saves if it runs now.
+    that are counted by levels, and `room` (sizes of replicas ascending, pools) how many such
+    replicas each pool can take at most; `kind[o]` is the kind of option o's replicas in its pool.
+    `reward_usd[k]` is what placing one copy of class k is worth beside its priority: its value in
+    scalar mode, and the lost work it saves if it runs now.
     `lost_work_usd` is what would be lost were nothing placed.
     """
 
@@ -60,6 +61,7 @@ class Case:
     options: Options
     shapes: tuple[Shape | None, ...]
     empty: tuple[LevelNodes | None, ...]
+    room: Integers
     kind: Integers
     facts: Facts
     reward_usd: Floats
@@ -101,15 +103,16 @@ def build_case(problem: Problem) -> Case:
     shapes, kind = _shapes(problem, options, [amount_of(item.job) for item in classes])
     jobs = [item.job for item in classes]
     running = [0.0 if job.current_pool is None else job.lost_work_usd for job in jobs]
+    empty = tuple(
+        LevelNodes(s) if s is not None and s.counting is Counting.LEVELS else None for s in shapes
+    )
     return Case(
         problem=problem,
         classes=classes,
         options=options,
         shapes=shapes,
-        empty=tuple(
-            LevelNodes(s) if s is not None and s.counting is Counting.LEVELS else None
-            for s in shapes
-        ),
+        empty=empty,
+        room=_room(sorted({job.accelerators_per_replica for job in jobs}), shapes, empty),
         kind=kind,
         facts=_facts(classes),
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
@@ -166,6 +169,17 @@ def _shapes(
         shapes.append(shape)
         kinds[p] = row
     return tuple(shapes), kinds[options.pool_index, of_option]
+
+
+def _room(
+    sizes: Sequence[int], shapes: Sequence[Shape | None], empty: Sequence[LevelNodes | None]
+) -> Integers:
+    """`Case.room`; pools that are not counted by levels are looked at when asked."""
+    columns = [
+        [0 if shape is None else PLENTY] * len(sizes) if nodes is None else nodes.room(sizes)
+        for shape, nodes in zip(shapes, empty, strict=True)
+    ]
+    return np.array(columns, dtype=np.int64).reshape(len(columns), len(sizes)).T.copy()
 
 
 def _only_accelerators(pool: Pool) -> bool:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.decide import cpsat
-from broker.decide.case import Case, build_case
+from broker.decide.case import Case, Counts, build_case
+from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
-from broker.decide.greedy import first_cluster, floor_orders, greedy
+from broker.decide.greedy import floor_ways, walk
 from broker.decide.improve import Improved, Improver
 from broker.decide.meter import Meter
 from broker.decide.packing import Packing
 from broker.decide.plans import make_plan
 from broker.decide.realise import pack_exactly
-from broker.decide.search import Search
+from broker.decide.search import Search, Searched
 from broker.decide.shapes import Shape
 from broker.decide.solver import Solve, no_solver
 from broker.decide.verify import verify
 from broker.model.plan import Plan, PlanStatus
-from broker.model.prices import Prices
 from broker.model.problem import Mode, Problem
 from broker.model.warm import Warm
 
@@ -63,25 +63,19 @@ def decide(
     case = build_case(problem)
     sizes = (len(case.classes), len(case.options), len(problem.pools))
     meter = Meter(budget.cpu_s, budget.wall_s, sizes)
-    floors = _floors(case, solve)
-    floor = max(floors, key=lambda candidate: candidate.rank)
-    plan = _improved_plan(case, floors, floor, solve, meter, warm or problem.warm)
+    plan = _improved_plan(case, _Floors(case, solve), meter, warm or problem.warm)
     violations = verify(problem, plan)
     if not violations:
         return plan
     alarm = f"a plan was refused by the verifier: {violations[0].text}"
-    plan = make_plan(case, floor, PlanStatus.FLOOR, None, (*plan.notes, alarm))
-    violations = verify(problem, plan)
-    if violations:
-        raise NoVerifiedPlan(violations[0].text)
-    return plan
+    return decide_floor(problem, *plan.notes, alarm)
 
 
 def decide_floor(problem: Problem, *notes: str) -> Plan:
     """The best greedy plan, verified, by no solver at all: for when solvers cannot be trusted.
     Raises `NoVerifiedPlan`, for a fault of ours only."""
     case = build_case(problem)
-    floor = max(_floors(case, no_solver), key=lambda candidate: candidate.rank)
+    floor = max(_Floors(case, no_solver).run(), key=lambda candidate: candidate.rank)
     plan = make_plan(case, floor, PlanStatus.FLOOR, None, notes)
     violations = verify(problem, plan)
     if violations:
@@ -89,40 +83,65 @@ def decide_floor(problem: Problem, *notes: str) -> Plan:
     return plan
 
 
-def _improved_plan(
-    case: Case,
-    floors: Sequence[Candidate],
-    floor: Candidate,
-    solve: Solve,
-    meter: Meter,
-    warm: Warm | None,
-) -> Plan:
-    best, notes = floor, list[str]()
-    bound: float | None = None
-    prices: Prices | None = None
-    small = len(case.options) <= _SMALL
+class _Floors:
+    """Doing nothing, and the greedy plans."""
+
+    def __init__(self, case: Case, solve: Solve) -> None:
+        self._case = case
+        self.solve = solve
+        nothing = self._candidate(np.zeros(len(case.options), dtype=np.int64), {})
+        if nothing is None:
+            raise NoVerifiedPlan("an empty plan could not be put on nodes")
+        self.nothing = nothing
+
+    def run(self, cutoff: Cutoff | None = None) -> list[Candidate]:
+        """All of them, or with a cutoff those that it does not prove to be worse."""
+        found = [self.nothing]
+        for way in floor_ways(self._case):
+            if cutoff is not None:
+                cutoff.start()
+            floor = walk(self._case, way, None if cutoff is None else cutoff.beaten)
+            if floor is not None:
+                candidate = self._candidate(floor.counts, floor.packings())
+                found += [] if candidate is None else [candidate]
+        return found
+
+    def _candidate(self, counts: Counts, packings: Mapping[int, Packing]) -> Candidate | None:
+        return make_candidate(self._case, counts, packings, self._exactly)
+
+    def _exactly(self, shape: Shape, demand: Sequence[int]) -> Packing | None:
+        return pack_exactly(shape, demand, self.solve)
+
+
+def _improved_plan(case: Case, floors: _Floors, meter: Meter, warm: Warm | None) -> Plan:
+    if len(case.options) <= _SMALL:
+        best = max(floors.run(), key=lambda candidate: candidate.rank)
+        return _whole(case, Searched(best, None, None, (), by_floor=True), floors.solve, meter)
     # To stay near a plan and to look everywhere do not go together.
     near = warm is not None and bool(warm.assignments)
-    whole = small or (len(case.options) <= _MOST_OPTIONS and not near)
-    spare_s = _WHOLE_OPTION_S * len(case.options) if whole and not small else 0.0
-    if not small:
-        used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floors]))
-        search = Search(case, floor, solve, meter)
-        searched = search.run(warm, used, spare_s)
-        best, bound, prices = searched.best, searched.bound_usd, searched.prices
-        notes += searched.notes
-    solved = best is not floor
+    whole = len(case.options) <= _MOST_OPTIONS and not near
+    spare_s = _WHOLE_OPTION_S * len(case.options) if whole else 0.0
+    found = Search(case, floors.nothing, floors.solve, meter).run(warm, floors.run, spare_s)
     if whole and meter.left_s > 0.9 * spare_s:
-        found = Improver(case, best, solve, meter.effort(meter.left_s), hinted=solved).run()
-        notes += found.notes
-        solved = solved or found.solved
-        bound = _tighter(case, bound, best, found)
-        best = found.best
-        if found.solved and _is_proved(found):
-            plan = make_plan(case, best, PlanStatus.OPTIMAL, best.objective_usd, notes)
-            return replace(plan, prices=prices)
-    status = PlanStatus.FEASIBLE if solved else PlanStatus.FLOOR
-    return replace(make_plan(case, best, status, bound, notes), prices=prices)
+        return _whole(case, found, floors.solve, meter)
+    status = PlanStatus.FLOOR if found.by_floor else PlanStatus.FEASIBLE
+    plan = make_plan(case, found.best, status, found.bound_usd, found.notes)
+    return replace(plan, prices=found.prices)
+
+
+def _whole(case: Case, start: Searched, solve: Solve, meter: Meter) -> Plan:
+    """Go on from what was found with the whole model and all that is left of the budget."""
+    best, solved = start.best, not start.by_floor
+    found = Improver(case, best, solve, meter.effort(meter.left_s), hinted=solved).run()
+    notes = (*start.notes, *found.notes)
+    bound = _tighter(case, start.bound_usd, best, found)
+    if found.solved and _is_proved(found):
+        reached = found.best.objective_usd
+        plan = make_plan(case, found.best, PlanStatus.OPTIMAL, reached, notes)
+    else:
+        status = PlanStatus.FEASIBLE if solved or found.solved else PlanStatus.FLOOR
+        plan = make_plan(case, found.best, status, bound, notes)
+    return replace(plan, prices=start.prices)
 
 
 def _tighter(
@@ -141,19 +160,3 @@ def _is_proved(found: Improved) -> bool:
     reached = found.best.objective_usd
     rounding = 2 * found.error_usd + 1e-6 + 1e-11 * abs(reached)
     return found.bound_usd - reached <= rounding <= 0.5 + 5e-7 * abs(reached)
-
-
-def _floors(case: Case, solve: Solve) -> list[Candidate]:
-    """Doing nothing, and the greedy plans."""
-
-    def exactly(shape: Shape, demand: Sequence[int]) -> Packing | None:
-        return pack_exactly(shape, demand, solve)
-
-    nothing = make_candidate(case, np.zeros(len(case.options), dtype=np.int64), {}, None)
-    found = [] if nothing is None else [nothing]
-    fifo, big = floor_orders(case)
-    for floor in (greedy(case, fifo), greedy(case, big), first_cluster(case, fifo)):
-        candidate = make_candidate(case, floor.counts, floor.packings(), exactly)
-        if candidate is not None:
-            found.append(candidate)
-    return found

@@ -6,19 +6,19 @@ quotas last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from broker.decide.case import Case, Counts
-from broker.decide.nodes import LevelNodes, PackedNodes
+from broker.decide.nodes import PLENTY, LevelNodes, PackedNodes
 from broker.decide.options import Booleans, Integers
 from broker.decide.packing import Packing
 from broker.decide.terms import SLACK
 
 _SQUEEZES = 64
 """Most copies of one option that are made to fit by packing a pool anew."""
-_PLENTY = 2**62
 
 
 class Floor:
@@ -39,7 +39,7 @@ class Floor:
         self._memory_of = np.array(self._memory)
         self._quota_left = list(case.quotas.limit)
         # One more at the end is found by the index -1: no quota.
-        self._quota_room = np.array([*case.quotas.limit, _PLENTY], dtype=np.int64)
+        self._quota_room = np.array([*case.quotas.limit, PLENTY], dtype=np.int64)
         self._class_quota = case.quotas.of_class.tolist()
         self._placed_first = frozenset(case.weighty_classes())
         self._reward_usd = case.reward_usd.tolist()
@@ -50,9 +50,7 @@ class Floor:
         self._sizes = sorted(set(case.facts.size))
         slots = {size: slot for slot, size in enumerate(self._sizes)}
         self._slot = [slots[size] for size in case.facts.size]
-        self._open = np.zeros((len(slots), len(pools)), dtype=np.int64)
-        for pool in range(len(pools)):
-            self._refresh(pool)
+        self._open = case.room.copy()
 
     def fill(self, k: int, wanted: int, options: Integers | None = None) -> int:
         """Place up to `wanted` copies of a class over some of its options in their order, or over
@@ -193,10 +191,9 @@ class Floor:
             return
         self._cpus_of[pool], self._memory_of[pool] = self._cpus[pool], self._memory[pool]
         if isinstance(nodes, LevelNodes):
-            free = nodes.capacities()
-            self._open[:, pool] = [min(free.get(size, 0), _PLENTY) for size in self._sizes]
+            self._open[:, pool] = nodes.room(self._sizes)
         else:
-            self._open[:, pool] = _PLENTY
+            self._open[:, pool] = PLENTY
 
     def load(
         self, counts: Counts, known: Mapping[int, Packing], needed: Mapping[int, Sequence[int]]
@@ -263,12 +260,20 @@ def _with_slack(limit: float | None) -> float:
     return float("inf") if limit is None else limit * (1 + SLACK)
 
 
-def greedy(case: Case, order: Iterable[int]) -> Floor:
-    """Place classes in an order (class indices), each in its cheapest pools first."""
-    floor = Floor(case)
-    for k in order:
-        floor.fill(k, case.facts.count[k])
-    return floor
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a floor goes about it: class after class in an order (class indices), each to its
+    cheapest pools first, or to the first cluster of the problem's list that takes it."""
+
+    order: Sequence[int]
+    by_cluster: bool = False
+
+
+def floor_ways(case: Case) -> tuple[Way, Way, Way]:
+    """The floors: by priority then age, by priority with big gangs first, and by priority then age
+    to the first cluster that admits."""
+    fifo, big = floor_orders(case)
+    return Way(fifo), Way(big), Way(fifo, by_cluster=True)
 
 
 def floor_orders(case: Case) -> Iterator[list[int]]:
@@ -279,14 +284,34 @@ def floor_orders(case: Case) -> Iterator[list[int]]:
     yield sorted(classes, key=lambda k: (-priority[k], -gang[k], k))
 
 
-def first_cluster(case: Case, order: list[int]) -> Floor:
-    """Place classes in an order, each in the first cluster of the problem's list that takes it."""
-    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
-    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
+def greedy(case: Case, order: Iterable[int]) -> Floor:
+    """Place classes in an order (class indices), each in its cheapest pools first."""
     floor = Floor(case)
     for k in order:
-        first, last = int(case.options.first[k]), int(case.options.first[k + 1])
-        pools = case.options.pool_index[first:last]
-        by_cluster = np.lexsort((pools, place[pools])) + first
-        floor.fill(k, case.facts.count[k], by_cluster)
+        floor.fill(k, case.facts.count[k])
+    return floor
+
+
+def walk(case: Case, way: Way, beaten: Callable[[Floor, int], bool] | None = None) -> Floor | None:
+    """A floor. `beaten` is asked after each class whether there is any use in going on: None when
+    there was not."""
+    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
+    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
+    first = case.options.first.tolist()
+    floor = Floor(case)
+    for k in way.order:
+        options = None
+        if way.by_cluster:
+            pools = case.options.pool_index[first[k] : first[k + 1]]
+            options = np.lexsort((pools, place[pools])) + first[k]
+        floor.fill(k, case.facts.count[k], options)
+        if beaten is not None and beaten(floor, k):
+            return None
+    return floor
+
+
+def walked(case: Case, way: Way) -> Floor:
+    """A floor to its end."""
+    floor = walk(case, way)
+    assert floor is not None  # nothing beats it
     return floor

@@ -8,6 +8,9 @@ from typing import Protocol
 from broker.decide.packing import Packer, Packing, pack
 from broker.decide.shapes import Shape
 
+PLENTY = 2**62
+"""More than is ever asked for."""
+
 
 class Nodes(Protocol):
     """The nodes of one pool while a plan grows."""
@@ -55,9 +58,10 @@ class LevelNodes:
         """Replicas of a kind that can be added."""
         return self._capacity[self._sizes[kind]]
 
-    def capacities(self) -> dict[int, int]:
-        """Replicas that can be added by size in accelerators."""
-        return self._capacity
+    def room(self, sizes: Sequence[int]) -> list[int]:
+        """Replicas of some sizes that can be added, bounded."""
+        capacity = self._capacity
+        return [min(capacity.get(size, 0), PLENTY) for size in sizes]
 
     def add(self, kind: int, replicas: int) -> bool:
         """Add replicas of a kind; False, with nothing changed, when they do not fit."""

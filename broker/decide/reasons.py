@@ -3,7 +3,7 @@ reason that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Reasons:
         self._where = Geography(case.problem)
         self._weighty = frozenset(case.weighty_classes())
         self._limits = {tenant.name: tenant for tenant in case.problem.tenants}
+        self._by_likelihood: dict[Hashable, list[int]] = {}
 
     def why_waiting(self, k: int, most_pools: int = MOST_POOLS) -> Refusal:
         """The one reason that is told for a class with copies left, after looking at up to so many
@@ -86,13 +87,19 @@ class Reasons:
         pools = self.case.problem.pools
         if len(pools) <= MOST_POOLS:
             return list(range(len(pools)))
+        asked = (frozenset(job.accelerators), job.regions)
+        known = self._by_likelihood.get(asked)
+        if known is not None:
+            return known
 
         def missing(index: int) -> int:
             pool = pools[index]
             allowed = job.regions is None or self._where.region(pool) in job.regions
             return (pool.accelerator not in job.accelerators) + (not allowed)
 
-        return sorted(range(len(pools)), key=missing)
+        found = sorted(range(len(pools)), key=missing)
+        self._by_likelihood[asked] = found
+        return found
 
     def _option(self, k: int, pool_index: int) -> int | None:
         options = self.case.options

@@ -175,6 +175,10 @@ class Relaxation:
     def bound(self, prices: Floats, worth: Floats) -> float:
         """No plan gains more, whatever the prices; `worth` as above for the same prices. Only the
         quality of the bound depends on the prices."""
+        return self.rows_bound(prices) + float(self.class_bounds(worth).sum())
+
+    def rows_bound(self, prices: Floats) -> float:
+        """The part of the bound that is the value of all rows but those of the classes."""
         classes = len(self.count)
         total = float(prices[classes:] @ self.high[classes:])
         opened = self.opened_entries()
@@ -182,15 +186,16 @@ class Relaxation:
             node_usd = self.case.problem.objective.fragmentation_usd_per_node
             given = np.add.reduceat(prices[opened.row] * opened.value, opened.start[:-1])
             total += float(np.maximum(0.0, -given - node_usd) @ np.array(self.opened_most))
-        return total + self._classes_bound(worth)
+        return total
 
-    def _classes_bound(self, worth: Floats) -> float:
-        """The most the classes can gain one by one: the best options first, each as far as its
+    def class_bounds(self, worth: Floats) -> Floats:
+        """The most each class can gain for itself: its best options first, each as far as its
         `most` goes."""
         options = self.case.options
+        total = np.zeros(len(self.count))
         good = np.flatnonzero(worth > 0)
         if not len(good):
-            return 0.0
+            return total
         k, gains = options.class_index[good], worth[good]
         starts = np.flatnonzero(np.concatenate([[True], k[1:] != k[:-1]]))
         best = np.maximum.reduceat(gains, starts)
@@ -200,21 +205,22 @@ class Relaxation:
         is_best = gains == np.repeat(best, lengths)
         most = np.where(is_best, options.most[good], 0)
         enough = np.maximum.reduceat(most, starts) >= self.count[of_class]
-        total = float(best[enough] @ self.count[of_class[enough]])
-        rest = np.repeat(~enough, lengths)
-        return total + self._filled(good[rest], worth)
+        total[of_class[enough]] = best[enough] * self.count[of_class[enough]]
+        self._fill(total, good[np.repeat(~enough, lengths)], worth)
+        return total
 
-    def _filled(self, good: Integers, worth: Floats) -> float:
+    def _fill(self, total: Floats, good: Integers, worth: Floats) -> None:
+        """Add what each class gains by some options, the best first."""
         options = self.case.options
         if not len(good):
-            return 0.0
+            return
         order = good[np.lexsort((-worth[good], options.class_index[good]))]
         k, most = options.class_index[order], options.most[order].astype(np.float64)
         before = np.cumsum(most) - most
         starts = np.concatenate([[True], k[1:] != k[:-1]])
         before -= before[starts][np.cumsum(starts) - 1]
         taken = np.clip(self.count[k] - before, 0.0, most)
-        return float(taken @ worth[order])
+        np.add.at(total, k, taken * worth[order])
 
 
 def _total(total: float | None, nodes: Sequence[tuple[int, float | None]]) -> float | None:

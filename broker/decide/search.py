@@ -4,12 +4,14 @@ decision), passes that they lead, repairs by the integer solver, and a bound tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from broker.decide.case import Case, Counts
 from broker.decide.columns import Columns, Priced
+from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
 from broker.decide.guided import Lead, guided, pass_orders
 from broker.decide.meter import Meter
@@ -41,12 +43,17 @@ _MOST_MOVED = 0.02
 @dataclass(frozen=True, slots=True)
 class Searched:
     """The best candidate, an upper bound on its objective in USD (None = not known), the prices
-    that go with it, and remarks."""
+    that go with it, remarks, and whether nothing better was found than a floor."""
 
     best: Candidate
     bound_usd: float | None
     prices: Prices | None
     notes: tuple[str, ...]
+    by_floor: bool
+
+
+Floors = Callable[[Cutoff | None], list[Candidate]]
+"""The floors: all of them, or those that a cutoff leaves."""
 
 
 class Search:
@@ -64,27 +71,46 @@ class Search:
         self._tier_usd = self._tier_values()
         self._kept: Counts | None = None
 
-    def run(self, warm: Warm | None, floors: Integers, spare_s: float = 0.0) -> Searched:
+    def run(self, warm: Warm | None, floors: Floors, spare_s: float = 0.0) -> Searched:
         """Spend the budget of the meter, or a part of it where so much more than `spare_s` is left
-        that another stage can go on. `floors` are options that some floor uses."""
+        that another stage can go on."""
         priced = None
         if warm is not None and (warm.assignments or not self._has_time()):
             priced = self._warm(warm)
+        floor = self._compare(floors, priced)
         if priced is None:
-            priced = self._cold(floors)
+            used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floor]))
+            priced = self._cold(used)
         if priced is None:
-            return Searched(self._best, None, None, tuple(self._notes))
+            return self._searched(None, None, floor)
         left_s = self._meter.left_s
         shared = 0 < spare_s < _REPAIR_SHARE * left_s
         self._improve(priced, _REPAIR_SHARE * left_s if shared else left_s)
-        self._rows.hold(self._best.placed)
-        bound = self._rows.bound(priced.prices, priced.worth)
-        if not self._rows.tiers:
-            bound = min(bound, priced.bound)
+        bound = priced.bound
+        if self._rows.tiers:
+            self._rows.hold(self._best.placed)
+            bound = self._rows.bound(priced.prices, priced.worth)
         bound += 1e-9 * abs(bound) - self._case.lost_work_usd
-        return Searched(
-            self._best, bound, by_name(self._rows, priced.prices), tuple(self._notes)
-        )
+        return self._searched(bound, by_name(self._rows, priced.prices), floor)
+
+    def _searched(
+        self, bound: float | None, prices: Prices | None, floors: Sequence[Candidate]
+    ) -> Searched:
+        by_floor = any(self._best is floor for floor in floors)
+        return Searched(self._best, bound, prices, tuple(self._notes), by_floor)
+
+    def _compare(self, floors: Floors, priced: Priced | None) -> list[Candidate]:
+        """Take the best floor if it is better. After a pass that old prices led, no floor is
+        finished that is proved to be worse."""
+        cutoff = None
+        if priced is not None:
+            self._rows.hold(self._best.placed)
+            cutoff = Cutoff(self._rows, self._best, priced.prices, priced.worth)
+        found = floors(cutoff)
+        for candidate in found:
+            if candidate.rank > self._best.rank:
+                self._best = candidate
+        return found
 
     # Stages -------------------------------------------------------------------------------------
 

@@ -15,9 +15,10 @@ from broker.decide import cpsat
 from broker.decide.answer import plan_to_json
 from broker.decide.baselines import Baseline, decide_simply
 from broker.decide.case import Case, build_case
+from broker.decide.cutoff import Cutoff
 from broker.decide.decision import Budget, decide
 from broker.decide.finish import Candidate, make_candidate
-from broker.decide.greedy import floor_orders, greedy
+from broker.decide.greedy import Floor, floor_orders, floor_ways, greedy, walk, walked
 from broker.decide.level_packing import pack_levels
 from broker.decide.meter import Meter
 from broker.decide.named_prices import by_name, by_row
@@ -50,10 +51,15 @@ def searched(problem: Problem, warm: Warm | None = None) -> tuple[Case, list[Can
         found = make_candidate(case, floor.counts, floor.packings(), None)
         assert found is not None
         floors.append(found)
-    best = max(floors, key=lambda candidate: candidate.rank)
     meter = Meter(2.0, None, (len(case.classes), len(case.options), len(problem.pools)))
-    used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floors]))
-    return case, floors, Search(case, best, cpsat.solve, meter).run(warm, used)
+    search = Search(case, nothing(case), cpsat.solve, meter)
+    return case, floors, search.run(warm, lambda _: floors)
+
+
+def nothing(case: Case) -> Candidate:
+    found = make_candidate(case, np.zeros(len(case.options), dtype=np.int64), {}, None)
+    assert found is not None
+    return found
 
 
 # Against exact deciding --------------------------------------------------------------------------
@@ -119,6 +125,35 @@ def test_levels_are_packed_as_node_by_node() -> None:
         if packed is not None:
             given = [(run.first, run.nodes, run.replicas) for run in packed]
             assert given == [(run.first, run.nodes, run.replicas) for run in packer.runs]
+
+
+def test_no_floor_is_given_up_that_could_be_better() -> None:
+    dice = np.random.default_rng(8)
+    stopped = 0
+    for seed in range(120):
+        case, _, found = searched(parse_problem(json.dumps(a_document(seed))))
+        tiers = sorted({case.facts.priority[k] for k in case.weighty_classes()}, reverse=True)
+        rows = Relaxation(case, tiers)
+        gain = case.reward_usd[case.options.class_index] - case.options.cost_usd
+        whole = [(way, floor_candidate(case, walked(case, way))) for way in floor_ways(case)]
+        for best in (nothing(case), found.best, *(floor for _, floor in whole)):
+            rows.hold(best.placed)
+            prices = dice.random(rows.rows) * float(dice.choice([0.0, 5.0, 200.0]))
+            if found.prices is not None and dice.random() < 0.8:
+                prices = by_row(rows, found.prices)
+            cutoff = Cutoff(rows, best, prices, rows.worth(gain, prices))
+            for way, floor in whole:
+                cutoff.start()
+                if walk(case, way, cutoff.beaten) is None:
+                    stopped += 1
+                    assert floor.rank <= best.rank, f"seed {seed}"
+    assert stopped > 100
+
+
+def floor_candidate(case: Case, floor: Floor) -> Candidate:
+    found = make_candidate(case, floor.counts, floor.packings(), None)
+    assert found is not None
+    return found
 
 
 # Larger problems ---------------------------------------------------------------------------------
