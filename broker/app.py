@@ -40,11 +40,14 @@ from broker.control.service import ControlService
 from broker.control.sites import Sites
 from broker.control.standing import Standing
 from broker.control.start_book import StartBook
+from broker.control.storing import DecisionKeeper
 from broker.control.tokens import ensure_operator_token
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.directory_blobs import DirectoryBlobs
+from broker.feedback.backends.directory_decisions import DirectoryDecisions
 from broker.feedback.backends.directory_logs import DirectoryLogs
 from broker.feedback.backends.sql_ledger import SqlLedger
+from broker.feedback.decisions import DecisionLimits, DecisionStore
 from broker.feedback.ports import BlobStore, Ledger, LogStore
 from broker.model.problem import Problem
 from broker.sense.fleet import read_identities
@@ -91,6 +94,8 @@ class Backends:
     clock: Clock
     ids: Ids
     spans: SpanSink = field(default_factory=NoSpans)
+    decisions: DecisionStore | None = None
+    """None: no decision is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,9 @@ def build(
     office = Office(ports, lambda: held[0])
     alarms.append(office.alarm)
     held.append(gateway(office))
-    office.on_cycle = Recorder(backends.clock).record
+    kept = backends.decisions
+    keeper = DecisionKeeper(kept, backends.clock) if kept is not None else None
+    office.on_cycle = Recorder(backends.clock, keeper).record
     control = _control(ports, office, lambda: held[0])
     services = _services(settings, backends, projection, control, observer)
     tidying = Housekeeping(services.submissions(), backends.ledger, backends.clock)
@@ -184,6 +191,7 @@ def _services(
             public_url=settings.public_api_url, typed_round_trips=_typed(settings)
         ),
         observer=observer,
+        decisions=backends.decisions,
     )
 
 
@@ -229,7 +237,7 @@ class ThreadDecider:
     def _decide(self, problem: Problem) -> Decided:
         before_s = time.thread_time()
         plan = decide(problem, self._budget)
-        return Decided(plan, time.thread_time() - before_s)
+        return Decided(plan, time.thread_time() - before_s, self._budget.cpu_s)
 
 
 # Production ---------------------------------------------------------------------------------------
@@ -251,6 +259,7 @@ async def serve(settings: BrokerSettings) -> None:
     backends = Backends(
         store, ledger, blobs, logs, keyring, ThreadDecider(settings.decide_cpu_s), clock, ids,
         open_spans(otel_environ(), "tradewind-broker", {"service.instance.id": settings.name}),
+        _decisions(settings),
     )  # fmt: skip
     identity = _identity(settings, keyring, clock)
     credentials = SessionCredentials(identity)
@@ -296,6 +305,13 @@ async def _listen(
         app = figures_app(services.observer.metrics)
         runners.append(await serve_api(app, host, port, None))
     return runners
+
+
+def _decisions(settings: BrokerSettings) -> DecisionStore | None:
+    if not settings.decisions_kept:
+        return None
+    limits = DecisionLimits(settings.decisions_kept, settings.decisions_mib * 1024 * 1024)
+    return DirectoryDecisions(settings.state_dir / "decisions", limits)
 
 
 def _open_store(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> Store:

@@ -69,6 +69,10 @@ class BrokerSettings(BaseModel):
     leader_ttl_s: Annotated[float, Field(gt=0.2, le=300)] = 6.0
     decide_cpu_s: Annotated[float, Field(gt=0.01, le=600)] = 2.0
     keep_ended_s: Annotated[float, Field(ge=1, le=7 * 86400)] = 600.0
+    decisions_kept: Annotated[int, Field(ge=0, le=100_000)] = 200
+    """So many decisions are stored with their problems; 0 = none."""
+    decisions_mib: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """And at most so many MiB of them, compressed."""
     heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)] = 5_000
     typed_rtt: tuple[TypedRtt, ...] = ()
     log_format: LogFormat | None = None

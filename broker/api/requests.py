@@ -14,6 +14,7 @@ from federation.jobs import MAX_PRIORITY, FieldError
 NAME_PATTERN = r"^[a-z][a-z0-9-]{0,31}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 JOB_ID_PATTERN = r"^j[0-9abcdefghjkmnpqrstvwxyz]{16}$"
+CYCLE_NAME_PATTERN = r"^[0-9]{1,12}\.[0-9]{1,12}$"
 TOKEN_ID_PATTERN = r"^[a-z0-9]{1,32}$"
 BATCH_MAX = 1_000
 PEM_MAX = 16_384
@@ -152,6 +153,12 @@ class PolicyQuery(Query):
     """Which version; the one in force if absent."""
 
     version: Annotated[WireInt, Field(ge=1, le=99_999_999)] | None = None
+
+
+class CyclesQuery(Query):
+    """How many stored decisions to list."""
+
+    limit: Annotated[WireInt, Field(ge=1, le=1000)] = 50
 
 
 # Bodies -------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from broker.api.auth import Bearer, TicketHolder
 from broker.api.context import Api
 from broker.api.problems import Problem, field_problem, not_found
 from broker.api.requests import (
+    CYCLE_NAME_PATTERN,
     JOB_ID_PATTERN,
     NAME_PATTERN,
     SHA256_PATTERN,
@@ -143,6 +144,7 @@ PATH_PARTS: Mapping[str, PathPart] = {
     "tenant": PathPart("tenant", NAME_PATTERN, "default"),
     "policy": PathPart("policy", NAME_PATTERN, "eu-only"),
     "token": PathPart("token", TOKEN_ID_PATTERN, "operator"),
+    "cycle": PathPart("stored decision", CYCLE_NAME_PATTERN, "1.1"),
     "sha256": PathPart("blob", SHA256_PATTERN, "0" * 64),
 }
 

@@ -11,6 +11,7 @@ from broker.control.observing import Observer
 from broker.control.submission import Shell, Submissions
 from broker.control.tokens import TokenBook
 from broker.control.viewing import LogRequest, LogSlice, Viewer
+from broker.feedback.decisions import DecisionStore
 from broker.feedback.ports import BlobStore, Ledger
 from broker.model.fleet import Fleet
 from broker.model.jobs import Job
@@ -99,6 +100,7 @@ class Services:
     control: Control
     settings: ApiSettings = field(default_factory=ApiSettings)
     observer: Observer = field(default_factory=Observer)
+    decisions: DecisionStore | None = None
 
     def submissions(self) -> Submissions:
         """The way jobs are taken on."""

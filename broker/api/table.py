@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from broker.api import answers as a
 from broker.api import answers_fleet as f
+from broker.api import answers_insight as i
 from broker.api import answers_policies as p
 from broker.api import requests as r
 from broker.api.handlers import (
     admin,
     blobs,
+    cycles,
     decisions,
     events,
     fleet,
@@ -256,4 +258,17 @@ POLICIES = (
     ),
 )  # fmt: skip
 
-ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN, *POLICIES)
+INSIGHT = (
+    Route(
+        "GET", "/v1/cycles", cycles.cycles, "Decisions stored with their problems", "decisions",
+        {200: Answer("the decisions", i.StoredCyclesView)},
+        access=Access.OPERATOR, query=r.CyclesQuery,
+    ),
+    Route(
+        "GET", "/v1/cycles/{cycle}", cycles.cycle,
+        "The problem of a decision, to decide it again", "decisions",
+        {200: Answer("the problem", i.StoredProblemView)}, access=Access.OPERATOR,
+    ),
+)  # fmt: skip
+
+ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN, *POLICIES, *INSIGHT)

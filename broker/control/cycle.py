@@ -24,6 +24,7 @@ from broker.model.fleet import Fleet
 from broker.model.jobs import Job, Terms
 from broker.model.plan import Plan
 from broker.model.problem import Problem
+from broker.model.warm import Warm
 from broker.sense.fleet import read_tenants, unusable
 from broker.sense.start_delay import StartDelays
 from broker.state.projection import Projection
@@ -64,10 +65,13 @@ class Bell:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A plan with what it took: CPU seconds of deciding, children included."""
+    """A plan with what it took: CPU seconds of deciding, children included. `budget_s` are the CPU
+    seconds it might take, `warm` what it started from (None: what the problem says)."""
 
     plan: Plan
     cpu_s: float
+    budget_s: float | None = None
+    warm: Warm | None = None
 
 
 class Decider(Protocol):

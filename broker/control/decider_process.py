@@ -143,7 +143,7 @@ class ProcessDecider:
         if reply.plan is None:
             raise NoVerifiedPlan(reply.failure)
         self._look_for_prices(problem, reply.plan)
-        return Decided(reply.plan, reply.cpu_s)
+        return Decided(reply.plan, reply.cpu_s, limits.decide_cpu_s, warm)
 
     async def close(self) -> None:
         """End both processes."""

@@ -12,6 +12,7 @@ from typing import Any
 from broker.control.closer import Closer
 from broker.control.cycle import CycleRecord
 from broker.control.explaining import candidate_rows, decision_json
+from broker.control.storing import Decision, DecisionKeeper
 from broker.feedback.ports import CycleEntry, LedgerBatch, ReceiptEntry
 from broker.model.jobs import Attempt
 from federation.environment import Clock
@@ -28,10 +29,11 @@ log = logging.getLogger("tradewind.recording")
 
 
 class Recorder:
-    """Writes cycles and receipts to the ledger, through the closer."""
+    """Writes cycles and receipts to the ledger, through the closer, and stores decisions."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, keeper: DecisionKeeper | None = None) -> None:
         self._clock = clock
+        self._keeper = keeper
         self._turn = asyncio.Lock()
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -39,6 +41,12 @@ class Recorder:
         """Hand a cycle's rows to the ledger: its figures now, receipts as their tables are made,
         one table at a step, since one takes tens of milliseconds in a large fleet."""
         closer.add(LedgerBatch(cycles=(cycle_entry(cycle),)))
+        if self._keeper is not None:
+            self._keeper.keep(
+                Decision(
+                    cycle.cycle, cycle.started_ms, cycle.revision, cycle.problem, cycle.decided
+                )
+            )
         if not cycle.applier.placed:
             return
         tables = 0 if len(self._under_way) >= CYCLES_WAITING_MAX else RECEIPT_TABLES_MAX

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from broker.decide.refusal_file import read_refusal
 from broker.decide.strict_json import (
     LARGEST,
     Key,
     ProblemError,
     amount,
+    as_object,
     did_you_mean,
     listed,
     loads,
@@ -27,6 +29,7 @@ from broker.decide.strict_json import (
 )
 from broker.decide.warm_file import read_warm
 from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
+from federation.refusals import Refusal
 
 __all__ = ["Key", "ProblemError", "parse_problem", "problem_from_json"]
 
@@ -60,6 +63,14 @@ def _speeds(value: Any, path: str) -> dict[str, float]:
     return mapped(positive)(value, path)
 
 
+def _node_group(value: Any, path: str) -> NodeGroup:
+    return NodeGroup(**read_keys(value, path, NODES_KEYS))
+
+
+def _anything(value: Any, path: str) -> Any:
+    return as_object(value, path)
+
+
 # Objects ------------------------------------------------------------------------------------
 
 OBJECTIVE_KEYS = {
@@ -91,6 +102,8 @@ POOL_KEYS = {
     "free_cpus": Key(amount),
     "free_memory_gib": Key(amount),
     "nodes": Key(listed(lambda value, path: read_keys(value, path, NODES_KEYS))),
+    "when_empty": Key(listed(_node_group), ()),
+    "unusable": Key(read_refusal),
 }
 TENANT_KEYS = {
     "name": Key(text, required=True),
@@ -126,6 +139,7 @@ JOB_KEYS = {
     "migration_usd": Key(amount, 0.0),
     "value_of_time_usd_per_h": Key(amount, 0.0),
     "lost_work_usd": Key(amount, 0.0),
+    "excluded": Key(text),
 }
 
 
@@ -143,8 +157,10 @@ PROBLEM_KEYS = {
     "clusters": Key(_objects(CLUSTER_KEYS), required=True),
     "pools": Key(_objects(POOL_KEYS), required=True),
     "tenants": Key(_objects(TENANT_KEYS)),
+    "exclusions": Key(mapped(mapped(read_refusal)), {}),
     "jobs": Key(_objects(JOB_KEYS), required=True),
     "warm": Key(read_warm),
+    "recorded": Key(_anything),
 }
 
 # The whole ----------------------------------------------------------------------------------
@@ -172,6 +188,7 @@ def problem_from_json(document: Any) -> Problem:
         tenants=None if read["tenants"] is None else {tenant.name for tenant in tenants},
         priority_map=f"objective.{map_name}",
         priorities={} if scalar and priorities is None else priorities,
+        exclusions=_exclusions(read["exclusions"], clusters),
     )
     jobs = tuple(_job(item, f"jobs[{index}]", names) for index, item in enumerate(read["jobs"]))
     _unique([job.id for job in jobs], "jobs[{}].id", "job")
@@ -186,6 +203,7 @@ def problem_from_json(document: Any) -> Problem:
         egress_usd_per_gb=_square(read["egress_usd_per_gb"], "egress_usd_per_gb", len(regions)),
         now=read["now"] or "",
         warm=read["warm"],
+        recorded=read["recorded"],
     )
 
 
@@ -198,6 +216,7 @@ class _Names:
     tenants: Set[str] | None
     priority_map: str
     priorities: Mapping[int, float] | None
+    exclusions: Mapping[str, Mapping[str, Refusal]]
 
 
 def _unique(names: Sequence[str], path: str, kind: str) -> list[str]:
@@ -285,6 +304,16 @@ def _tenants(
     return tuple(Tenant(**item) for item in items)
 
 
+def _exclusions(
+    found: Mapping[str, Mapping[str, Refusal]], clusters: Sequence[Cluster]
+) -> Mapping[str, Mapping[str, Refusal]]:
+    known = {cluster.name for cluster in clusters}
+    for name, closed in found.items():
+        for cluster in closed:
+            _known(cluster, known, f'exclusions["{name}"]["{cluster}"]', "cluster")
+    return found
+
+
 def _objective(item: dict[str, Any]) -> Objective:
     maps = ("weight_per_accelerator", "value_usd_per_accelerator")
     return Objective(**{**item, **{name: item[name] or {} for name in maps}})
@@ -309,7 +338,8 @@ def _job(item: dict[str, Any], path: str, names: _Names) -> Job:
             raise ProblemError(f"{path}.{kind}_per_replica", reason)
     if item["replicas"] * item["accelerators_per_replica"] > LARGEST:
         raise ProblemError(f"{path}.replicas", "a copy must take at most 2^53 accelerators")
-    return Job(**item)
+    closed = item.pop("excluded")
+    return Job(excluded={} if closed is None else names.exclusions[closed], **item)
 
 
 def _check_references(item: dict[str, Any], path: str, names: _Names) -> None:
@@ -317,6 +347,7 @@ def _check_references(item: dict[str, Any], path: str, names: _Names) -> None:
         _known(item[name], names.regions, f"{path}.{name}", "region")
     for index, name in enumerate(item["regions"] or ()):
         _known(name, names.regions, f"{path}.regions[{index}]", "region")
+    _known(item["excluded"], names.exclusions.keys(), f"{path}.excluded", "entry of exclusions")
     _known(item["current_pool"], names.pools, f"{path}.current_pool", "pool")
     if names.tenants is not None:
         _known(item["tenant"], names.tenants, f"{path}.tenant", "tenant")

@@ -160,7 +160,7 @@ class Job:
 class Problem:
     """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row =
     from, column = to; empty = all zero. A tenant of a job that is not in `tenants` has no
-    quota. `warm` is where to start from."""
+    quota. `warm` is where to start from, `recorded` what was decided before: it decides nothing."""
 
     regions: tuple[str, ...]
     clusters: tuple[Cluster, ...]
@@ -172,3 +172,4 @@ class Problem:
     egress_usd_per_gb: tuple[tuple[float, ...], ...] = ()
     now: str = ""
     warm: Warm | None = None
+    recorded: Mapping[str, object] | None = field(default=None, compare=False)

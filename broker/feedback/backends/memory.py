@@ -7,6 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.feedback.blobs import StreamCheck, check_sha256, check_tenant
+from broker.feedback.decisions import (
+    DecisionLimits,
+    DecisionStore,
+    StoredDecision,
+    check_cycle,
+    superseded,
+)
 from broker.feedback.entries import clean_text, cleaned_batch, cleaned_filter
 from broker.feedback.logs import (
     StreamMark,
@@ -317,3 +324,28 @@ def _total(entries: list[UsageEntry]) -> UsageTotal:
         memory_mib_s=sum(entry.memory_mib_s for entry in entries),
         cost_micro_usd=sum(entry.cost_micro_usd for entry in entries),
     )
+
+
+class MemoryDecisions(DecisionStore):
+    """`DecisionStore` in a dictionary."""
+
+    def __init__(self, limits: DecisionLimits | None = None) -> None:
+        self._limits = limits or DecisionLimits()
+        self._kept: dict[str, tuple[StoredDecision, bytes]] = {}
+
+    async def put(self, cycle: str, why: str, body: bytes) -> None:
+        """See `DecisionStore`. Without a clock, `stored_ms` counts what was put."""
+        stored = StoredDecision(check_cycle(cycle), len(self._kept) + 1, len(body), why)
+        self._kept[cycle] = stored, body
+        for gone in superseded([item for item, _ in self._kept.values()], self._limits):
+            del self._kept[gone]
+
+    async def get(self, cycle: str) -> bytes | None:
+        """See `DecisionStore`."""
+        found = self._kept.get(check_cycle(cycle))
+        return found[1] if found else None
+
+    async def stored(self) -> tuple[StoredDecision, ...]:
+        """See `DecisionStore`."""
+        items = (item for item, _ in self._kept.values())
+        return tuple(sorted(items, key=lambda item: item.order, reverse=True))

@@ -19,7 +19,7 @@ from broker.control.policy_text import read_policy
 from broker.control.tokens import Grant, create_token, ensure_operator_token
 from broker.control.trial_rows import Compared, summary
 from broker.control.viewing import LogRequest, LogSlice, Viewer
-from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger
+from broker.feedback.backends.memory import MemoryBlobs, MemoryDecisions, MemoryLedger
 from broker.model.fleet import (
     Capacity,
     ClusterIdentity,
@@ -191,6 +191,7 @@ async def running(
         ids=ids,
         control=control,
         settings=settings or ApiSettings(sse_keepalive_s=0.2, log_poll_ms=50),
+        decisions=MemoryDecisions(),
     )
     operator = await ensure_operator_token(store, ids, clock) or operator
     follow = asyncio.create_task(projection.run())

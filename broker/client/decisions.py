@@ -1,0 +1,30 @@
+"""What the client asks about decisions: stored ones, what they gained, and what if."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from broker.client.client import Client
+from broker.client.errors import Garbled
+from broker.client.transport import Answer, Request
+
+Document = dict[str, Any]
+
+
+async def stored_cycles(client: Client, limit: int) -> Document:
+    """Stored decisions, the newest first: {cycles, kept, size_bytes}. For operators."""
+    return _object(await client.transport.send(Request("GET", "/cycles", {"limit": str(limit)})))
+
+
+async def stored_problem(client: Client, cycle: str) -> bytes:
+    """The planning problem of a stored decision, as JSON text. For operators."""
+    request = Request("GET", f"/cycles/{quote(cycle, safe='')}")
+    return (await client.transport.send(request)).body
+
+
+def _object(answer: Answer) -> Document:
+    document = answer.document()
+    if not isinstance(document, dict):
+        raise Garbled("the answer is not a JSON object")
+    return document
