@@ -92,7 +92,7 @@ class Held:
             over = over.union(tasks)
             if end.kind == "succeeded":
                 succeeded = succeeded.union(tasks)
-            elif end.kind != "cancelled":
+            elif end.kind not in ("cancelled", "preempted"):
                 code = _TASK_ENDS.get(end.kind, (end.exit_code, end.signal))
                 ends[code] = ends.get(code, Runs()).union(tasks)
         told_failed = self._failed_tasks()

@@ -122,6 +122,7 @@ class OutcomeKind(StrEnum):
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
     LOST = "lost"
 
 
@@ -176,8 +177,8 @@ class LocalState:
     """All that is known about one attempt. `outcome` is set when ENDED, and then for good.
 
     The outcome of an array is SUCCEEDED if every task succeeded, else the gravest of its tasks'
-    outcomes (cancelled, lost, out of memory, timed out, signalled, failed, in this order); the
-    tasks tell the rest. `detail` is a sentence for people, empty if there is nothing to say.
+    outcomes (cancelled, preempted, lost, out of memory, timed out, signalled, failed, in this
+    order); the tasks tell the rest. `detail` is a sentence for people, or empty.
     """
 
     uid: str
