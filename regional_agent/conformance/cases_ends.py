@@ -33,7 +33,7 @@ async def _run(trial: Trial, program: Program, nth: int = 1, **changes: object) 
 
 
 @case("succeeds", "exit code 0 is success, with times in order")
-async def succeeds(trial: Trial) -> None:
+async def _succeeds(trial: Trial) -> None:
     state = await _run(trial, SHORT)
     _is(state, OutcomeKind.SUCCEEDED)
     times = (state.submitted_ms, state.started_ms, state.ended_ms)
@@ -42,25 +42,25 @@ async def succeeds(trial: Trial) -> None:
 
 
 @case("exit_code", "an exit code is kept")
-async def exit_code(trial: Trial) -> None:
+async def _exit_code(trial: Trial) -> None:
     state = await _run(trial, Program("exit 42", runs_s=0.05, exit_code=42))
     _is(state, OutcomeKind.FAILED, code=42)
 
 
 @case("dies_of_signal", "death by a signal of its own is told apart from exit codes")
-async def dies_of_signal(trial: Trial) -> None:
+async def _dies_of_signal(trial: Trial) -> None:
     state = await _run(trial, Program("kill -SEGV $$", shell=True))
     _is(state, OutcomeKind.SIGNALLED, number=signal.SIGSEGV)
 
 
 @case("usage", "wall time of what ran is known at its end")
-async def usage(trial: Trial) -> None:
+async def _usage(trial: Trial) -> None:
     state = await _run(trial, Program("sleep 1.5", runs_s=1.5))
     check(1_000 <= state.usage.wall_ms < 60_000, f"wall time {state.usage.wall_ms} ms for 1.5 s")
 
 
 @case("cancel_before_submit", "a cancel that comes before its launch wins over it")
-async def cancel_before_submit(trial: Trial) -> None:
+async def _cancel_before_submit(trial: Trial) -> None:
     order = trial.order(SHORT)
     await trial.scheduler.cancel(order.uid, 0)
     await trial.submit(order)
@@ -69,7 +69,7 @@ async def cancel_before_submit(trial: Trial) -> None:
 
 
 @case("cancel_at_once", "a cancel in the same breath as the launch ends it")
-async def cancel_at_once(trial: Trial) -> None:
+async def _cancel_at_once(trial: Trial) -> None:
     order = trial.order(LONG)
     await trial.submit(order)
     await trial.scheduler.cancel(order.uid, 0)
@@ -77,7 +77,7 @@ async def cancel_at_once(trial: Trial) -> None:
 
 
 @case("cancel_queued", "a cancel of what waits in the local queue: it never starts")
-async def cancel_queued(trial: Trial) -> None:
+async def _cancel_queued(trial: Trial) -> None:
     fill = trial.ability(Ability.FILL)
     order = trial.order(SHORT)
     await fill(order.uid)
@@ -90,7 +90,7 @@ async def cancel_queued(trial: Trial) -> None:
 
 
 @case("cancel_running", "a cancel lets a program save within its grace")
-async def cancel_running(trial: Trial) -> None:
+async def _cancel_running(trial: Trial) -> None:
     order = trial.order(SAVES)
     await trial.submit(order)
     await trial.started(order.uid)
@@ -100,7 +100,7 @@ async def cancel_running(trial: Trial) -> None:
 
 
 @case("cancel_stubborn", "what ignores the signal is killed when its grace is over")
-async def cancel_stubborn(trial: Trial) -> None:
+async def _cancel_stubborn(trial: Trial) -> None:
     order = trial.order(STUBBORN)
     await trial.submit(order)
     await trial.started(order.uid)
@@ -109,14 +109,14 @@ async def cancel_stubborn(trial: Trial) -> None:
 
 
 @case("cancel_ended", "a cancel after the end changes nothing")
-async def cancel_ended(trial: Trial) -> None:
+async def _cancel_ended(trial: Trial) -> None:
     state = await _run(trial, SHORT)
     await trial.scheduler.cancel(state.uid, 0)
     _is(await trial.state(state.uid), OutcomeKind.SUCCEEDED)
 
 
 @case("walltime", "max_runtime ends it, as timed out", Feature.MAX_RUNTIME)
-async def walltime(trial: Trial) -> None:
+async def _walltime(trial: Trial) -> None:
     order = trial.order(LONG, max_runtime_s=2, grace_s=2)
     await trial.submit(order)
     state = await trial.ended(order.uid, 4)
@@ -126,7 +126,7 @@ async def walltime(trial: Trial) -> None:
 
 @case("signal_before_walltime", "before its walltime ends it a program may save",
       Feature.MAX_RUNTIME)  # fmt: skip
-async def signal_before_walltime(trial: Trial) -> None:
+async def _signal_before_walltime(trial: Trial) -> None:
     state = await _run(trial, SAVES, max_runtime_s=2, grace_s=20)
     _is(state, OutcomeKind.TIMED_OUT)
     check("saved" in await trial.log(state.uid), "it was not told to stop before its end")
@@ -134,14 +134,14 @@ async def signal_before_walltime(trial: Trial) -> None:
 
 @case("out_of_memory", "more memory than it asked for ends it, and the outcome says so",
       Feature.MEMORY_LIMIT)  # fmt: skip
-async def out_of_memory(trial: Trial) -> None:
+async def _out_of_memory(trial: Trial) -> None:
     order = trial.order(HOG, memory_bytes=100 * MIB)
     await trial.submit(order)
     _is(await trial.ended(order.uid, 10), OutcomeKind.OUT_OF_MEMORY)
 
 
 @case("logs", "logs are read by offset while they grow, and from the end", Feature.LIVE_LOGS)
-async def logs(trial: Trial) -> None:
+async def _logs(trial: Trial) -> None:
     order = trial.order(Program("echo one; sleep 2; echo two; sleep 0.2", shell=True))
     await trial.submit(order)
     await trial.started(order.uid)

@@ -23,7 +23,7 @@ GONE = (OutcomeKind.LOST, OutcomeKind.PREEMPTED, OutcomeKind.CANCELLED)
 
 
 @case("requeue", "the local scheduler runs it again by itself: the second copy does not run")
-async def requeue(trial: Trial) -> str:
+async def _requeue(trial: Trial) -> str:
     breakage = trial.ability(Ability.REQUEUE)
     order = trial.order(LONG)
     await trial.submit(order)
@@ -38,7 +38,7 @@ async def requeue(trial: Trial) -> str:
 
 
 @case("node_death", "the node dies: lost, not failed, and it does not run again")
-async def node_death(trial: Trial) -> str:
+async def _node_death(trial: Trial) -> str:
     breakage = trial.ability(Ability.NODE_DIES)
     order = trial.order(LONG)
     await trial.submit(order)
@@ -54,7 +54,7 @@ async def node_death(trial: Trial) -> str:
 
 
 @case("unknown_state", "a state nobody has heard of is no end and no failure")
-async def unknown_state(trial: Trial) -> str:
+async def _unknown_state(trial: Trial) -> str:
     breakage = trial.ability(Ability.UNKNOWN_STATE)
     order = trial.order(LONG)
     await trial.submit(order)
@@ -70,7 +70,7 @@ async def unknown_state(trial: Trial) -> str:
 
 
 @case("removed", "an administrator removes it behind the agent's back: it ends, with the reason")
-async def removed(trial: Trial) -> str:
+async def _removed(trial: Trial) -> str:
     breakage = trial.ability(Ability.REMOVE)
     order = trial.order(LONG)
     await trial.submit(order)
@@ -85,7 +85,7 @@ async def removed(trial: Trial) -> str:
 
 
 @case("clean_environment", "a job's environment holds nothing of the agent's")
-async def clean_environment(trial: Trial) -> None:
+async def _clean_environment(trial: Trial) -> None:
     order = trial.order(Program("env", shell=True), env=(("COLOUR", "blue"),))
     await trial.submit(order)
     await trial.ended(order.uid)
@@ -99,7 +99,7 @@ async def clean_environment(trial: Trial) -> None:
 
 
 @case("nosy_job", "a job reads no key, journal or foreign file, or the site claims no such grade")
-async def nosy_job(trial: Trial) -> str:
+async def _nosy_job(trial: Trial) -> str:
     paths = trial.rig.secrets
     order = trial.order(Program("; ".join(f"cat '{path}'" for path in paths), shell=True))
     await trial.submit(order)
@@ -111,7 +111,7 @@ async def nosy_job(trial: Trial) -> str:
 
 
 @case("gang", "a process per replica, with rank, size and a place to meet", Feature.GANG)
-async def gang(trial: Trial) -> None:
+async def _gang(trial: Trial) -> None:
     order = trial.order(RANKS, replicas=3)
     await trial.submit(order)
     state = await trial.ended(order.uid)
@@ -125,7 +125,7 @@ async def gang(trial: Trial) -> None:
 
 
 @case("gang_member_lost", "one member that fails ends the gang", Feature.GANG)
-async def gang_member_lost(trial: Trial) -> None:
+async def _gang_member_lost(trial: Trial) -> None:
     order = trial.order(ONE_FAILS, replicas=2)
     await trial.submit(order)
     state = await trial.ended(order.uid)
@@ -135,7 +135,7 @@ async def gang_member_lost(trial: Trial) -> None:
 
 
 @case("array", "tasks run `width` at a time; each has its own end and log", Feature.ARRAY)
-async def array(trial: Trial) -> None:
+async def _array(trial: Trial) -> None:
     order = trial.order(SECOND_FAILS, tasks=Runs(((0, 4),)), width=2)
     await trial.submit(order)
     most = 0
@@ -155,7 +155,7 @@ async def array(trial: Trial) -> None:
 
 @case("set_slice", "tasks are taken back and added while it runs; none runs twice",
       Feature.ARRAY, Feature.SET_SLICE)  # fmt: skip
-async def set_slice(trial: Trial) -> None:
+async def _set_slice(trial: Trial) -> None:
     order = trial.order(A_WHILE, tasks=Runs(((0, 9),)), width=1)
     await trial.submit(order)
     await trial.started(order.uid)

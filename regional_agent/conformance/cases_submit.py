@@ -23,7 +23,7 @@ CRASHING_S = 10.0
 
 
 @case("submit_twice", "the same uid again is the same attempt, during its run and after its end")
-async def submit_twice(trial: Trial) -> None:
+async def _submit_twice(trial: Trial) -> None:
     order = trial.order(A_WHILE)
     first = await trial.submit(order)
     check(await trial.submit(order) == first, "another local id at the second submission")
@@ -34,7 +34,7 @@ async def submit_twice(trial: Trial) -> None:
 
 
 @case("exactly_once", "a crash between any two steps of a submission: it runs, once")
-async def exactly_once(trial: Trial) -> str:
+async def _exactly_once(trial: Trial) -> str:
     points = trial.rig.crash_points
     if not points:
         raise NotTried("this adapter keeps nothing of its own between two steps")
@@ -58,7 +58,7 @@ async def exactly_once(trial: Trial) -> str:
 
 
 @case("adopted", "attempts outlive the agent; a new one knows them and their ends", Feature.ADOPT)
-async def adopted(trial: Trial) -> None:
+async def _adopted(trial: Trial) -> None:
     order = trial.order(Program("sleep 1; exit 5", runs_s=1, exit_code=5))
     await trial.submit(order)
     await trial.started(order.uid)
@@ -74,7 +74,7 @@ async def adopted(trial: Trial) -> None:
 
 
 @case("batch_status", "one request tells the state of many; one never heard of is unknown")
-async def batch_status(trial: Trial) -> None:
+async def _batch_status(trial: Trial) -> None:
     orders = [trial.order(SHORT, nth) for nth in range(1, 6)]
     for order in orders:
         await trial.submit(order)
@@ -88,7 +88,7 @@ async def batch_status(trial: Trial) -> None:
 
 
 @case("changes_tell", "changes begin with everything, and tell start and end without being asked")
-async def changes_tell(trial: Trial) -> None:
+async def _changes_tell(trial: Trial) -> None:
     order = trial.order(A_WHILE)
     seen: list[Phase] = []
 
@@ -111,7 +111,7 @@ async def changes_tell(trial: Trial) -> None:
 
 
 @case("same_name", "two attempts of one name are two; a stranger's job of that name is left alone")
-async def same_name(trial: Trial) -> str:
+async def _same_name(trial: Trial) -> str:
     first, second = trial.order(LONG), trial.order(LONG, 2)
     namesake = trial.rig.abilities.get(Ability.NAMESAKE)
     if namesake is not None:
@@ -128,7 +128,7 @@ async def same_name(trial: Trial) -> str:
 
 
 @case("forgotten", "forget takes an ended attempt away, and never one that runs")
-async def forgotten(trial: Trial) -> None:
+async def _forgotten(trial: Trial) -> None:
     order = trial.order(LONG)
     await trial.submit(order)
     await trial.started(order.uid)
