@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.decide.classes import JobClass, group_jobs
+from broker.decide.classes import JobClass
 from broker.decide.nodes import PLENTY, LevelNodes
 from broker.decide.options import Floats, Integers, Options, build_options
+from broker.decide.prepared import Prepared, prepare
 from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
 from broker.model.problem import Mode, Pool, Problem
 
@@ -96,10 +97,11 @@ class Case:
         return found
 
 
-def build_case(problem: Problem) -> Case:
-    """Everything the floors, the model and the finishing need."""
-    classes = group_jobs(problem.jobs)
-    options = build_options(problem, classes)
+def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
+    """Everything the floors, the model and the finishing need. `prepared` is of this problem."""
+    prepared = prepared or prepare(problem)
+    classes = prepared.classes
+    options = build_options(problem, classes, prepared.pairs)
     shapes, kind = _shapes(problem, options, [amount_of(item.job) for item in classes])
     jobs = [item.job for item in classes]
     running = [0.0 if job.current_pool is None else job.lost_work_usd for job in jobs]

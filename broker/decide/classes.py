@@ -21,11 +21,12 @@ _MAPPINGS = attrgetter("accelerators", "excluded")
 @dataclass(frozen=True, slots=True)
 class JobClass:
     """Jobs that are alike. `job` is the oldest, `members` are indices into `Problem.jobs` with
-    the oldest first, `count` the copies of all members."""
+    the oldest first, `count` the copies of all members; `key` is what they have in common."""
 
     job: Job
     count: int
     members: tuple[int, ...]
+    key: Hashable = None
 
 
 def group_jobs(jobs: Sequence[Job]) -> tuple[JobClass, ...]:
@@ -38,8 +39,9 @@ def group_jobs(jobs: Sequence[Job]) -> tuple[JobClass, ...]:
             job=jobs[indices[0]],
             count=sum(jobs[index].count for index in indices),
             members=tuple(indices),
+            key=key,
         )
-        for indices in members.values()
+        for key, indices in members.items()
     )
 
 

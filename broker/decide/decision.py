@@ -16,6 +16,7 @@ from broker.decide.improve import Improved, Improver
 from broker.decide.meter import Meter
 from broker.decide.packing import Packing
 from broker.decide.plans import make_plan
+from broker.decide.prepared import Prepared
 from broker.decide.realise import pack_exactly
 from broker.decide.search import Search, Searched
 from broker.decide.shapes import Shape
@@ -51,16 +52,18 @@ def decide(
     budget: Budget | None = None,
     solve: Solve = cpsat.solve,
     warm: Warm | None = None,
+    prepared: Prepared | None = None,
 ) -> Plan:
     """The best plan found within the budget; verified, and never worse than the floors.
 
     `warm` is what the last decision left (that of the problem when None): with it the plan follows
-    the last one at the last prices, and no relaxation is solved. Deterministic without a wall
-    limit. `solve` is the integer solver; whatever it does, the floor stands. Raises
+    the last one at the last prices, and no relaxation is solved. `prepared` is `prepare(problem)`,
+    which may take over from the one before: it saves time and changes no plan. Deterministic
+    without a wall limit. `solve` is the integer solver; whatever it does, the floor stands. Raises
     `NoVerifiedPlan`, for a fault of ours only.
     """
     budget = budget or Budget()
-    case = build_case(problem)
+    case = build_case(problem, prepared)
     sizes = (len(case.classes), len(case.options), len(problem.pools))
     meter = Meter(budget.cpu_s, budget.wall_s, sizes)
     plan = _improved_plan(case, _Floors(case, solve), meter, warm or problem.warm)

@@ -17,6 +17,8 @@ from broker.decide.options import Booleans, Integers
 from broker.decide.packing import Packing
 from broker.decide.terms import SLACK
 
+_AT_ONCE = 8
+"""Options looked up together: most classes need no more."""
 _SQUEEZES = 64
 """Most copies of one option that are made to fit by packing a pool anew."""
 
@@ -67,8 +69,17 @@ class Floor:
             found = options[self._fits(k, case.options.pool_index[options])]
         if len(found) > 2:
             found = found[self._quota_room[case.quotas.of_option[found]] >= case.facts.gang[k]]
-        if not len(found):
-            return 0
+        left = wanted
+        for start in range(0, len(found), _AT_ONCE):
+            for place in self._columns(found[start : start + _AT_ONCE]):
+                left -= self._place(k, left, *place)
+                if left <= 0 or (quota >= 0 and self._quota_left[quota] < case.facts.gang[k]):
+                    return wanted - left
+        return wanted - left
+
+    def _columns(self, found: Integers) -> Iterator[tuple[int, int, int, int, int, float]]:
+        """What `_place` wants to know of some options."""
+        case = self.case
         columns = (
             found,
             case.options.pool_index[found],
@@ -77,12 +88,7 @@ class Floor:
             case.quotas.of_option[found],
             case.options.cost_usd[found],
         )
-        left = wanted
-        for place in zip(*(column.tolist() for column in columns), strict=True):
-            left -= self._place(k, left, *place)
-            if left <= 0 or (quota >= 0 and self._quota_left[quota] < case.facts.gang[k]):
-                break
-        return wanted - left
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     def _fits(self, k: int, pools: Integers) -> Booleans:
         """Which of some pools may have nodes, cpus and memory left for a copy of a class."""

@@ -41,21 +41,48 @@ class Options:
         return len(self.class_index)
 
 
-def build_options(problem: Problem, classes: Sequence[JobClass]) -> Options:
-    """All options of a problem; shapes and order as in `Options`."""
-    pools, limits = _PoolColumns(problem), _Limits(problem, classes)
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of class and pool that may go together whatever is free there, as in `Options`. They
+    depend on no count, nodes, totals or quotas: what changes from one decision to the next."""
+
+    class_index: Integers
+    pool_index: Integers
+    cost_usd: Floats
+    first: Integers
+
+
+def price_pairs(problem: Problem, classes: Sequence[JobClass]) -> Pairs:
+    """All pairs of a problem, in the order of `Options`."""
+    pools = _PoolColumns(problem)
     block = min(2**16, max(1, _BLOCK_PAIRS // max(1, len(problem.pools))))
-    parts = []
+    parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
     for start in range(0, len(classes) if problem.pools else 0, block):
-        rows = _ClassRows(problem, classes[start : start + block], pools, limits)
-        parts.append(_block_options(rows, pools, start))
-    if not parts:
-        parts.append((np.empty(0, np.int64),) * 2 + (np.empty(0), np.empty(0, np.int64)))
-    class_index, pool_index, cost, most = (
+        rows = _ClassRows(problem, classes[start : start + block], pools)
+        parts.append(_block_pairs(rows, pools, start))
+    class_index, pool_index, cost = (
         np.concatenate(column) for column in zip(*parts, strict=True)
     )
-    first = np.searchsorted(class_index, np.arange(len(classes) + 1))
-    return Options(class_index, pool_index, cost, most, first.astype(np.int64))
+    return Pairs(class_index, pool_index, cost, starts_of(class_index, len(classes)))
+
+
+def build_options(problem: Problem, classes: Sequence[JobClass], pairs: Pairs) -> Options:
+    """The pairs in which at least one copy has room."""
+    limits, pools = _Limits(problem, classes), _PoolColumns(problem)
+    most = np.empty(len(pairs.class_index), dtype=np.int64)
+    for start in range(0, len(most), _BLOCK_PAIRS):
+        part = slice(start, start + _BLOCK_PAIRS)
+        copies = limits.most_copies(pools, pairs.class_index[part], pairs.pool_index[part])
+        most[part] = np.clip(copies, 0.0, 2.0**53)
+    used = np.flatnonzero(most)
+    class_index = pairs.class_index[used]
+    first = starts_of(class_index, len(classes))
+    return Options(class_index, pairs.pool_index[used], pairs.cost_usd[used], most[used], first)
+
+
+def starts_of(class_index: Integers, classes: int) -> Integers:
+    """Where the entries of each class start in an ascending list, and where the last ones end."""
+    return np.searchsorted(class_index, np.arange(classes + 1)).astype(np.int64)
 
 
 class _PoolColumns:
@@ -90,26 +117,45 @@ class _PoolColumns:
 
 
 class _Limits:
-    """What nodes and quotas hold were there nothing else: `slots` is (kinds, pools) in replicas,
-    where `kinds` has the row of (accelerators, cpus, memory) of a replica; `quotas` is (tenants,
+    """What nodes, totals and quotas hold were there nothing else: `slots` is (kinds, pools) in
+    replicas, where a kind is (accelerators, cpus, memory) of a replica; `quotas` is (tenants,
     clusters) in accelerators, with a last row without limits."""
 
     def __init__(self, problem: Problem, classes: Sequence[JobClass]) -> None:
-        amounts = dict.fromkeys(amount_of(item.job) for item in classes)
-        self.kinds = {amount: i for i, amount in enumerate(amounts)}
-        figures = np.array(list(amounts), dtype=np.float64).reshape(-1, 3)
-        self.slots = np.zeros((len(amounts), len(problem.pools)))
+        jobs = [item.job for item in classes]
+        amounts = [amount_of(job) for job in jobs]
+        kinds = {amount: i for i, amount in enumerate(dict.fromkeys(amounts))}
+        self._kind = _integers(kinds[amount] for amount in amounts)
+        figures = np.array(list(kinds), dtype=np.float64).reshape(-1, 3)
+        self._slots = np.zeros((len(kinds), len(problem.pools)))
         for index, pool in enumerate(problem.pools):
-            self.slots[:, index] = _slots(pool, figures)
-        self.tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
+            self._slots[:, index] = _slots(pool, figures)
+        tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
         clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
-        self.quotas = np.full((len(self.tenants) + 1, len(clusters)), np.inf)
+        self._quotas = np.full((len(tenants) + 1, len(clusters)), np.inf)
         for row, tenant in enumerate(problem.tenants):
-            self.quotas[row] = _limit(tenant.quota_accelerators)
+            self._quotas[row] = _limit(tenant.quota_accelerators)
             for name, quota in tenant.cluster_quota.items():
                 column = clusters.get(name)
                 if column is not None:
-                    self.quotas[row, column] = min(self.quotas[row, column], quota)
+                    self._quotas[row, column] = min(self._quotas[row, column], quota)
+        self._tenant = _integers(tenants.get(job.tenant, len(tenants)) for job in jobs)
+        self._count = _floats(item.count for item in classes)
+        self._gang = _floats(job.gang_accelerators for job in jobs)
+        self._replicas = _floats(job.replicas for job in jobs)
+        self._cpus = _floats(job.replica_cpus * job.replicas for job in jobs)
+        self._memory = _floats(job.replica_memory_gib * job.replicas for job in jobs)
+
+    def most_copies(self, pools: _PoolColumns, k: Integers, pool: Integers) -> Floats:
+        """For each pair of class and pool the copies that fit were there nothing else."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            most = np.floor(self._slots[self._kind[k], pool] / self._replicas[k])
+            for need, limit in ((self._cpus, pools.cpus), (self._memory, pools.memory)):
+                if np.isfinite(limit).any():
+                    most = np.minimum(most, _times(limit[pool], need[k]))
+            quota = self._quotas[self._tenant[k], pools.cluster[pool]]
+            found: Floats = np.minimum(most, np.floor(quota / self._gang[k]))
+            return np.minimum(found, self._count[k])
 
 
 class _ClassRows:
@@ -120,15 +166,11 @@ class _ClassRows:
         problem: Problem,
         classes: Sequence[JobClass],
         pools: _PoolColumns,
-        limits: _Limits,
     ) -> None:
         jobs = [item.job for item in classes]
         self.problem = problem
         self.jobs = jobs
-        self.limits = limits
-        self.count = _floats(item.count for item in classes)
         self.gang = _floats(job.gang_accelerators for job in jobs)
-        self.replicas = _floats(job.replicas for job in jobs)
         self.speed = _floats(
             job.accelerators.get(model, 0.0) for job in jobs for model in pools.models
         ).reshape(len(jobs), len(pools.models))
@@ -191,24 +233,17 @@ class _ClassRows:
         return np.array(found, dtype=np.bool_).reshape(len(self.jobs), len(regions))
 
 
-def _block_options(
+def _block_pairs(
     rows: _ClassRows, pools: _PoolColumns, start: int
-) -> tuple[Integers, Integers, Floats, Integers]:
+) -> tuple[Integers, Integers, Floats]:
     row, pool = np.nonzero(rows.allowed(pools))
     cost, fine = _costs(rows, pools, row, pool)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        most = np.minimum(_most_copies(rows, pools, row, pool), rows.count[row])
-    fine &= (most >= 1) & np.isfinite(cost)
-    row, pool, cost, most = row[fine], pool[fine], cost[fine], most[fine]
+    fine &= np.isfinite(cost)
+    row, pool, cost = row[fine], pool[fine], cost[fine]
     order = np.argsort(cost, kind="stable")
     # Rows of a block fit 16 bits, which sort by radix.
     order = order[np.argsort(row[order].astype(np.uint16), kind="stable")]
-    return (
-        (row[order] + start).astype(np.int64),
-        pool[order].astype(np.int64),
-        cost[order],
-        np.minimum(most[order], 2.0**53).astype(np.int64),
-    )
+    return (row[order] + start).astype(np.int64), pool[order].astype(np.int64), cost[order]
 
 
 def _costs(
@@ -241,23 +276,6 @@ def _costs(
             & (price <= _limits(jobs, "max_price_usd_per_accelerator_hour")[row])
         )
     return cost, fine
-
-
-def _most_copies(
-    rows: _ClassRows, pools: _PoolColumns, row: Integers, pool: Integers
-) -> Floats:
-    """For each pair the copies that fit were there nothing else, by nodes, totals and quotas."""
-    jobs, limits = rows.jobs, rows.limits
-    kind = np.array([limits.kinds[amount_of(job)] for job in jobs], dtype=np.int64)
-    most = np.floor(limits.slots[kind[row], pool] / rows.replicas[row])
-    cpus = _floats(job.replica_cpus * job.replicas for job in jobs)
-    memory = _floats(job.replica_memory_gib * job.replicas for job in jobs)
-    for need, limit in ((cpus, pools.cpus), (memory, pools.memory)):
-        most = np.minimum(most, _times(limit[pool], need[row]))
-    tenant = _integers(limits.tenants.get(job.tenant, len(limits.tenants)) for job in jobs)
-    quota = limits.quotas[tenant[row], pools.cluster[pool]]
-    found: Floats = np.minimum(most, np.floor(quota / rows.gang[row]))
-    return found
 
 
 def _slots(pool: Pool, kinds: Floats) -> Floats:

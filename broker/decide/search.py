@@ -224,18 +224,22 @@ class Search:
 
     def _tier_values(self) -> dict[int, float]:
         """USD that an accelerator of each tier counts for while prices are looked for."""
-        case = self._case
+        case, weighty = self._case, self._weighty()
+        if not weighty:
+            return {}
         gangs = np.array(case.gang, dtype=np.float64)[case.options.class_index]
         dearest = float(np.max(np.maximum(0.0, -self._gain) / gangs, initial=0.0))
         usd = _TIER_FACTOR * dearest + 1e-6
         values: dict[int, float] = {}
-        for priority in reversed(self._weighty()):
+        for priority in reversed(weighty):
             values[priority] = usd
             usd *= _TIER_FACTOR
         return values
 
     def _tier_gain(self) -> Floats:
         """What each option counts for by its tier."""
+        if not self._tier_usd:
+            return np.zeros(len(self._case.options))
         facts = self._case.facts
         values = [
             self._tier_usd.get(priority, 0.0) * gang
