@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.decide.classes import group_jobs
-from broker.decide.terms import Geography, cost_terms, refusals
+from broker.decide.constraints import refusals
+from broker.decide.objective import cost_terms
+from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem
 from federation.refusals import RefusalCode

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker.decide.terms import Geography, cost_terms
+from broker.decide.objective import cost_terms
+from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 

@@ -9,9 +9,10 @@ from enum import StrEnum
 from broker.decide.case import build_case
 from broker.decide.changes import Advice, advise, can_start
 from broker.decide.greedy import Floor
+from broker.decide.objective import CostTerms, cost_terms
 from broker.decide.reasons import Reasons, distance
 from broker.decide.remaining import alone, left_over
-from broker.decide.terms import CostTerms, Geography, cost_terms
+from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Job, Pool, Problem
 from federation.refusals import Refusal, RefusalCode

@@ -3,15 +3,19 @@ reason that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable
+from functools import partial
 
 import numpy as np
 
 from broker.decide.case import Case
+from broker.decide.constraints import SHARED_CONSTRAINTS, refusals
+from broker.decide.constraints.constraint import Beside
+from broker.decide.constraints.node_shape import too_large
 from broker.decide.greedy import Floor
-from broker.decide.shapes import amount_of, fits, room_of
-from broker.decide.terms import Geography, refusals
-from broker.model.problem import Job, NodeGroup, Pool
+from broker.decide.shapes import places
+from broker.decide.terms import Geography
+from broker.model.problem import Job, Pool
 from federation.refusals import Refusal, RefusalCode
 
 MOST_POOLS = 30
@@ -76,8 +80,8 @@ class Reasons:
         found = [] if option is not None else list(refusals(self._where, job, pool))
         if found:
             return found
-        sizes = _too_large(job, pool) or self._full(k, pool_index, option)
-        found = [*self._quotas(job, pool), *sizes]
+        beside = self._beside(k, pool_index, option)
+        found = [refusal for shared in SHARED_CONSTRAINTS for refusal in shared.refusals(beside)]
         if not found and option is not None:
             found = self._not_worth(option, job, pool)
         return found or [Refusal(RefusalCode.NOT_CHOSEN, pool.name)]
@@ -107,61 +111,25 @@ class Reasons:
         at = np.flatnonzero(options.pool_index[first:last] == pool_index)
         return first + int(at[0]) if len(at) else None
 
-    def _quotas(self, job: Job, pool: Pool) -> Iterator[Refusal]:
-        tenant = self._limits.get(job.tenant)
-        if tenant is None:
-            return
-        gang = job.gang_accelerators
-        limits = (
-            (RefusalCode.TENANT_QUOTA, tenant.quota_accelerators, tenant.name, None),
-            (
-                RefusalCode.CLUSTER_QUOTA,
-                tenant.cluster_quota.get(pool.cluster),
-                f"{tenant.name} in {pool.cluster}",
-                pool.cluster,
-            ),
-        )
-        for code, limit, subject, cluster in limits:
-            if limit is None:
-                continue
-            used = self.floor.accelerators_used(tenant.name, cluster)
-            if used + gang > limit:
-                has = f"{max(0, limit - used)} left of the quota"
-                advice = f"{used + gang - limit} more of quota"
-                yield Refusal(code, subject, counted(gang, "accelerator"), has, advice)
-
-    def _full(self, k: int, pool_index: int, option: int | None) -> list[Refusal]:
-        """What is free now and not enough."""
-        job = self.case.classes[k].job
+    def _beside(self, k: int, pool_index: int, option: int | None) -> Beside:
+        """One more copy of a class in a pool, and what is left for it there."""
+        job, floor = self.case.classes[k].job, self.floor
         pool = self.case.problem.pools[pool_index]
-        found: list[Refusal] = []
-        size = job.accelerators_per_replica
-        nodes = self.floor.nodes[pool_index]
+        nodes = floor.nodes[pool_index]
         if nodes is None or option is None:
             free = places(job, pool.nodes)
         else:
             free = nodes.capacity(int(self.case.kind[option]))
-        if free < job.replicas:
-            needed = f"{job.replicas} x {size} free"
-            missing = counted(job.replicas - free, "more place")
-            advice = f"{missing} of {counted(size, 'accelerator')}"
-            code = RefusalCode.NO_CAPACITY
-            found.append(Refusal(code, pool.name, needed, f"{free} x {size}", advice))
-        for code, need, left, unit in (
-            (RefusalCode.NO_CPUS, job.replica_cpus, self.floor.cpus_left(pool_index), "cpus"),
-            (
-                RefusalCode.NO_MEMORY,
-                job.replica_memory_gib,
-                self.floor.memory_left(pool_index),
-                "GiB",
-            ),
-        ):
-            if need * job.replicas > left:
-                needed = f"{need * job.replicas:g} {unit}"
-                advice = f"{need * job.replicas - left:.4g} more {unit}"
-                has = f"{max(0.0, left):.4g} {unit}"
-                found.append(Refusal(code, pool.name, needed, has, advice))
-        return found
+        return Beside(
+            job=job,
+            pool=pool,
+            tenant=self._limits.get(job.tenant),
+            places=free,
+            cpus=floor.cpus_left(pool_index),
+            memory_gib=floor.memory_left(pool_index),
+            used=partial(floor.accelerators_used, job.tenant),
+            too_large=too_large(job, pool),
+        )
 
     def _not_worth(self, option: int, job: Job, pool: Pool) -> list[Refusal]:
         case = self.case
@@ -172,38 +140,6 @@ class Reasons:
         advice = f"worth it from {cost:.2f} USD a copy"
         needed, has = f"{cost:.2f} USD a copy", f"a value of {reward:.2f} USD"
         return [Refusal(RefusalCode.VALUE_BELOW_COST, pool.name, needed, has, advice)]
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it has to be."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def places(job: Job, nodes: Sequence[NodeGroup]) -> int:
-    """Replicas of a job that fit on some nodes with nothing else on them."""
-    need = amount_of(job)
-    return sum(group.count * fits(need, room_of(group)) for group in nodes)
-
-
-def _too_large(job: Job, pool: Pool) -> list[Refusal]:
-    """Whether the pool would be too small with nothing running at all."""
-    size = job.accelerators_per_replica
-    if size > pool.accelerators_per_node:
-        needed, has = f"{size} accelerators on one node", f"{pool.accelerators_per_node}"
-        return [Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has)]
-    if not pool.when_empty:
-        return []
-    most = places(job, pool.when_empty)
-    if most == 0:
-        largest = max(group.free_accelerators for group in pool.when_empty)
-        needed = f"{size} accelerators, {job.replica_cpus:g} cpus and "
-        needed += f"{job.replica_memory_gib:g} GiB on one node"
-        has = f"nodes of at most {largest} accelerators"
-        return [Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has)]
-    if most < job.replicas:
-        needed, has = f"{job.replicas} x {size} accelerators", f"{most} x {size} when empty"
-        return [Refusal(RefusalCode.GANG_TOO_LARGE, pool.name, needed, has)]
-    return []
 
 
 def distance(refusal: Refusal) -> tuple[int, str]:

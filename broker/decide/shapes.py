@@ -113,6 +113,12 @@ def fits(need: Amount, room: Amount) -> int:
     return times
 
 
+def places(job: Job, nodes: Sequence[NodeGroup]) -> int:
+    """Replicas of a job that fit on some nodes with nothing else on them."""
+    need = amount_of(job)
+    return sum(group.count * fits(need, room_of(group)) for group in nodes)
+
+
 def less(room: Amount, need: Amount, times: int) -> Amount:
     """What is left of a room after some replicas."""
     return (

@@ -1,0 +1,115 @@
+"""What a hard constraint consists of. Each is a module here; `broker.decide.constraints` lists
+them. The mask is for all pairs at once, the check is scalar and shares nothing with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from broker.decide.pairs import Booleans, Floats, PairFigures
+from broker.decide.terms import Geography
+from broker.decide.verify_nodes import NodeCheck
+from broker.decide.violations import ViolationKind
+from broker.model.problem import Job, Pool, Problem, Tenant
+from federation.refusals import Refusal, RefusalCode
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to change: `what` names it in the words of the problem format, `before` and `after`
+    are its values as text. `size` compares changes of the same kind: smaller is less."""
+
+    code: RefusalCode
+    what: str
+    before: str
+    after: str
+    size: float
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"{self.what} {self.before} -> {self.after}" if self.before else self.what
+
+
+Undo = Callable[[Problem, Refusal], tuple[Problem, Change] | None]
+"""The problem of one job and one pool with the smallest change that undoes a refusal; None where
+no change known would."""
+
+
+class Grain(Enum):
+    """For which pools a mask is the same: those alike in model, region and price kind; or not, and
+    it is cheap for all of them; or not, and it is looked at only where all others allow it."""
+
+    SORT = auto()
+    POOL = auto()
+    PAIR = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PairConstraint:
+    """Whether a job may go to a pool, whatever else goes where. `mask` says so for pairs at once,
+    `check` for one; `refusal` puts into words why not, after a check that failed; `undo` lifts it.
+    `codes` are those of its refusals, empty where a caller gives the reason."""
+
+    name: str
+    codes: frozenset[RefusalCode]
+    grain: Grain
+    mask: Callable[[PairFigures], Booleans]
+    check: Callable[[Geography, Job, Pool], bool]
+    refusal: Callable[[Geography, Job, Pool], Refusal]
+    undo: Undo
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan as the verifier looks at it: copies by (job, pool), and what was found on nodes."""
+
+    problem: Problem
+    jobs: Mapping[str, Job]
+    pools: Mapping[str, Pool]
+    copies: Mapping[tuple[str, str], int]
+    nodes: NodeCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One more copy of `job` in `pool`, beside what a plan holds: `places` for its replicas on
+    nodes, what is left of the pool's cpus and memory (infinite without a limit), what its tenant
+    has `used` in a cluster or (None) in all, and why the pool is `too_large` for it even empty."""
+
+    job: Job
+    pool: Pool
+    tenant: Tenant | None
+    places: int
+    cpus: float
+    memory_gib: float
+    used: Callable[[str | None], int]
+    too_large: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedConstraint:
+    """What copies share. `most` says for pairs at once how many copies fit were there nothing else;
+    `check` finds what is wrong with a plan, as violations of `kind`; `refusals` puts into words
+    what one more copy lacks; `undo` lifts one of them."""
+
+    name: str
+    codes: frozenset[RefusalCode]
+    kind: ViolationKind
+    most: Callable[[PairFigures], Floats]
+    check: Callable[[Placed], Iterator[str]]
+    refusals: Callable[[Beside], Iterator[Refusal]]
+    undo: Undo
+
+
+def raised(refusal: Refusal, what: str, before: float, after: float) -> Change:
+    """The change of a limit to a higher figure."""
+    size = math.inf if before <= 0 else after / before - 1
+    return Change(refusal.code, what, f"{before:g}", f"{after:.10g}", size)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it has to be."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,19 @@
+"""Moving a copy that runs somewhere else now."""
+
+from __future__ import annotations
+
+from broker.decide.objective.term import Term, moved
+from broker.decide.pairs import Floats, PairFigures
+from broker.decide.terms import Geography
+from broker.model.problem import Job, Pool
+
+
+def _column(pairs: PairFigures) -> Floats:
+    return pairs.if_moved("migration_usd")
+
+
+def _amount(_where: Geography, job: Job, pool: Pool) -> float:
+    return job.migration_usd if moved(job, pool) else 0.0
+
+
+MIGRATION = Term("migration_usd", _column, _amount)
