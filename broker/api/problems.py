@@ -18,8 +18,8 @@ from broker.control.submission import (
     BatchTooLarge,
     IdempotencyConflict,
     OutcomeUnknown,
-    TenantRefused,
 )
+from broker.control.submitted_specs import TenantRefused
 from broker.control.viewing import RegionUnreachable
 from broker.feedback.ports import (
     BlobCorrupt,

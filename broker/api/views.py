@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from broker.control.closing_receipt import Closing, measured_start
@@ -26,8 +27,12 @@ def utc(epoch_ms: int | None) -> str | None:
     """RFC 3339 text with milliseconds; None for 0 and None: it has not happened."""
     if not epoch_ms:
         return None
-    moment = datetime.fromtimestamp(epoch_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{moment}.{epoch_ms % 1000:03d}Z"
+    return f"{_second(epoch_ms // 1000)}.{epoch_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=4_096)
+def _second(epoch_s: int) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def usd(micro_usd: int) -> float:

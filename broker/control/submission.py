@@ -13,21 +13,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.control.admission_rules import blobs_named, complete, display_name
-from broker.control.policies import ruling_class
-from broker.control.policy_book import PolicyBook
+from broker.control.admission_rules import blobs_named, display_name
 from broker.control.steps import in_steps
-from broker.control.tenants import Tenants
+from broker.control.submitted_specs import ERRORS_MAX, Ready, SubmittedSpecs
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.jobs import Job
 from broker.state import keys
 from broker.state.codec import encode_job
-from broker.state.group_commit import GroupCommitter
+from broker.state.group_commit import GroupCommitter, fill_first
 from broker.state.projection import Projection
 from broker.state.store import Store
 from federation.environment import Clock, Ids
 from federation.ids import JobId, Tenant, derive_job_id
-from federation.jobs import FieldError, InvalidJob, JobSpec, canonical_bytes, parse_job_spec
+from federation.jobs import FieldError, InvalidJob, JobSpec
 from federation.kv import (
     REQUEST_BYTES_MAX,
     Absent,
@@ -47,7 +45,6 @@ from federation.wire import records as pb
 
 SCHEMA = 1
 BATCH_JOBS_MAX = 1_000
-ERRORS_MAX = 50
 COMMIT_TRIES = 4
 _NESTED_OPS = 64  # a nested level of 64 beside at most 64 others: 128 in all (measured)
 _OP_OVERHEAD_BYTES = 32
@@ -68,10 +65,6 @@ class BlobAccess(Protocol):
     async def readable(self, sha256s: Collection[str], tenant: str) -> frozenset[str]:
         """Those of `sha256s` that are stored and granted to the tenant."""
         ...
-
-
-class TenantRefused(Exception):
-    """The submitter may not act for this tenant; the text says for which they may."""
 
 
 class IdempotencyConflict(Exception):
@@ -135,36 +128,7 @@ class Submissions:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self.tenants = Tenants(shell.projection.value)
-        self.policies = PolicyBook(shell.projection)
-        self._turn = 0
-
-    def tenant_of(self, spec: JobSpec, viewer: Viewer) -> str:
-        """The tenant a spec is submitted for. Raises TenantRefused, InvalidJob."""
-        tenant = spec.tenant or viewer.home_tenant
-        if not viewer.may_see(tenant):
-            raise TenantRefused(
-                f"this token may not submit for tenant {tenant}; it may for "
-                f"{', '.join(viewer.tenants)}"
-            )
-        if viewer.operator and not self.tenants.known(tenant):
-            known = sorted(
-                {DEFAULT_TENANT, *_names(self._shell.projection, keys.TENANTS)}
-            )
-            remedy = f"known: {', '.join(known[:20])}"
-            raise InvalidJob([FieldError("tenant", tenant, "no such tenant", remedy)])
-        return tenant
-
-    def complete(self, data: object, viewer: Viewer) -> JobSpec:
-        """`data` as a spec with tenant, deadline and runtime filled in; its policies are looked
-        at, not written in. Raises InvalidJob with every error, TenantRefused."""
-        spec = parse_job_spec(data)
-        policy = self.tenants.policy(self.tenant_of(spec, viewer))
-        done = complete(spec, policy, self._shell.clock.now_ms())
-        errors = [*done.errors, *self.policies.faults(done.spec)]
-        if errors:
-            raise InvalidJob(errors)
-        return done.spec
+        self.specs = SubmittedSpecs(shell.projection, shell.clock)
 
     async def submit(self, data: Sequence[object], request: Request) -> Submitted:
         """Take on every job in `data` (parsed JSON), or none.
@@ -175,14 +139,14 @@ class Submissions:
         known = self._replay_known(request)
         if known is not None:
             return known
-        specs = await self._complete_all(data, request.viewer)
+        specs = await self.specs.read_all(data, request.viewer)
         await self._check_blobs(specs)
         while True:
             now_ms = self._shell.clock.now_ms()
             first = self._shell.ids.job_id(now_ms)
             drafts = [
-                self._draft(spec, derive_job_id(first, index) if index else first, now_ms, request)
-                async for index, spec in in_steps(enumerate(specs))
+                self._draft(ready, derive_job_id(first, index) if index else first, now_ms, request)
+                async for index, ready in in_steps(enumerate(specs))
             ]
             outcome = await self._write(drafts, request, now_ms)
             if outcome is not None:
@@ -190,25 +154,9 @@ class Submissions:
 
     # Reading ----------------------------------------------------------------------------------
 
-    async def _complete_all(self, data: Sequence[object], viewer: Viewer) -> list[JobSpec]:
-        specs: list[JobSpec] = []
-        errors: list[FieldError] = []
-        async for index, item in in_steps(enumerate(data)):
-            try:
-                specs.append(self.complete(item, viewer))
-            except InvalidJob as invalid:
-                if len(data) == 1:
-                    raise
-                errors.extend(_below(f"jobs[{index}]", fault) for fault in invalid.errors)
-                if len(errors) >= ERRORS_MAX:
-                    break
-        if errors:
-            raise InvalidJob(errors[:ERRORS_MAX])
-        return specs
-
-    async def _check_blobs(self, specs: Sequence[JobSpec]) -> None:
+    async def _check_blobs(self, specs: Sequence[Ready]) -> None:
         named: dict[str, dict[str, str]] = {}
-        for index, spec in enumerate(specs):
+        for index, spec in enumerate(ready.spec for ready in specs):
             prefix = f"jobs[{index}]." if len(specs) > 1 else ""
             for sha256, path in blobs_named(spec).items():
                 of_tenant = named.setdefault(spec.tenant or DEFAULT_TENANT, {})
@@ -231,9 +179,9 @@ class Submissions:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def _draft(self, spec: JobSpec, job_id: JobId, now_ms: int, request: Request) -> _Draft:
-        viewer, tenant = request.viewer, spec.tenant or DEFAULT_TENANT
-        stored = canonical_bytes(spec)
+    def _draft(self, ready: Ready, job_id: JobId, now_ms: int, request: Request) -> _Draft:
+        spec, stored, viewer = ready.spec, ready.stored, request.viewer
+        tenant = spec.tenant or DEFAULT_TENANT
         kid, key = self._shell.mac_keys.mac_key
         digest = spec_digest(stored)
         mac = admission_mac(key, job_id, tenant, digest, viewer.subject)
@@ -254,7 +202,7 @@ class Submissions:
             name=display_name(spec),
             subject=viewer.subject,
             priority=spec.priority,
-            class_key=ruling_class(self.policies.govern(spec, digest), spec.max_runtime_s or 0),
+            class_key=self.specs.class_key(ready, digest),
             created_ms=now_ms,
             changed_ms=now_ms,
             tasks=spec.array.tasks if spec.array else Runs(),
@@ -332,8 +280,7 @@ class Submissions:
         self, compare: tuple[Absent, ...], puts: Sequence[Put], reads: tuple[Op, ...]
     ) -> TxnResult:
         if len(puts) <= 3:
-            self._turn = (self._turn + 1) % len(self._shell.lanes)
-            return await self._shell.lanes[self._turn].commit(compare, tuple(puts), reads)
+            return await fill_first(self._shell.lanes).commit(compare, tuple(puts), reads)
         if sum(len(p.key) + len(p.value) + _OP_OVERHEAD_BYTES for p in puts) > REQUEST_BYTES_MAX:
             raise RequestTooLarge("more bytes than one request may carry")
         nested = tuple(
@@ -381,18 +328,9 @@ def _replay(value: bytes, request: Request) -> Submitted:
     return Submitted(ids, replayed=True)
 
 
-def _below(prefix: str, fault: FieldError) -> FieldError:
-    path = f"{prefix}.{fault.path}" if fault.path else prefix
-    return FieldError(path, fault.value, fault.problem, fault.remedy)
-
-
 def _too_large(puts: Sequence[Put]) -> BatchTooLarge:
     size = sum(len(put.value) for put in puts)
     return BatchTooLarge(
         f"these jobs take {size} bytes as stored, and one transaction holds "
         f"{REQUEST_BYTES_MAX} with its keys; submit them in smaller batches"
     )
-
-
-def _names(projection: Projection, prefix: str) -> list[str]:
-    return [keys.last_part(kv.key) for kv in projection.under(prefix)]

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from broker.control.cold_start import blobs_of
 from broker.model.jobs import Job
 from broker.model.policies import Ruling
 from federation.ids import JobId
+from federation.jobs import JobSpec
 
 _NOT_DECIDING = {
     "name", "run", "command", "env", "secrets", "labels", "outputs", "retry", "priority",
     "files", "workdir",
 }  # fmt: skip
 
+TEXTS_MAX = 1_000
 Age = tuple[int, JobId]
 
 
@@ -33,7 +36,7 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
         job.avoid,
         job.not_before_ms,
         spec.deadline_ms(job.created_ms),
-        spec.model_dump_json(exclude=_NOT_DECIDING, exclude_defaults=True),
+        _deciding_text(spec),
         tuple(sorted(blobs_of(spec).items())),
         ruling.policies,
         tuple(sorted(ruling.origins.items())),
@@ -41,6 +44,24 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
         ruling.latency_usd_per_ms,
         ruling.conflicts,
     )
+
+
+_deciding = attrgetter(*(name for name in JobSpec.model_fields if name not in _NOT_DECIDING))
+_texts: dict[tuple[int, ...], tuple[object, str]] = {}
+"""By the identities of the values that decide: the jobs of a sweep share them. The values are kept
+with the text, so that no other can come to have their identity."""
+
+
+def _deciding_text(spec: JobSpec) -> str:
+    values = _deciding(spec)
+    key = tuple(map(id, values))
+    known = _texts.get(key)
+    if known is None:
+        if len(_texts) >= TEXTS_MAX:
+            _texts.clear()
+        text = spec.model_dump_json(exclude=_NOT_DECIDING, exclude_defaults=True)
+        known = _texts[key] = values, text
+    return known[1]
 
 
 @dataclass(slots=True)

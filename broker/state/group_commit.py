@@ -100,6 +100,11 @@ class GroupCommitter:
             self._runner = asyncio.create_task(self._run(), name="group-commit")
         return done
 
+    @property
+    def waiting(self) -> int:
+        """Changes queued behind the request under way."""
+        return len(self._waiting)
+
     async def close(self) -> None:
         """Wait for what is queued, then take nothing more."""
         self._closed = True
@@ -166,6 +171,16 @@ class GroupCommitter:
             _resolve(item, TxnResult(inner.txn.succeeded, result.revision, inner.txn.results))
 
 
+def fill_first(lanes: Sequence[GroupCommitter]) -> GroupCommitter:
+    """The lane a change goes to that any may take: the first without a full group waiting.
+
+    Spread evenly, changes would travel in many small requests, and each request costs broker and
+    etcd as much as several changes do. Where all are full, the shortest.
+    """
+    open_ = (lane for lane in lanes if lane.waiting < ITEMS_MAX)
+    return next(open_, None) or min(lanes, key=lambda lane: lane.waiting)
+
+
 def _resolve(item: _Item, result: TxnResult) -> None:
     if not item.done.done():
         item.done.set_result(result)
@@ -191,4 +206,4 @@ def _size(txn: Txn) -> int:
     )
 
 
-__all__ = ["AmbiguousCommit", "GroupCommitter", "GuardFailed"]
+__all__ = ["AmbiguousCommit", "GroupCommitter", "GuardFailed", "fill_first"]

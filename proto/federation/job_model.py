@@ -64,6 +64,22 @@ def _short_form(key: str) -> Callable[[Any], Any]:
     return read
 
 
+Command = Annotated[tuple[Argument, ...], Field(max_length=4_096), at_most(4_096)]
+
+
+class Program(Part):
+    """The part of a job by which those of a sweep differ: what it is called and what it runs."""
+
+    name: Name | None = None
+    run: Script | None = None
+    command: Command | None = None
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        _check_program(self.run, self.command)
+        return self
+
+
 class _Job(Part):
     """All that a job file and a stored spec have in common."""
 
@@ -71,7 +87,7 @@ class _Job(Part):
     tenant: TenantName | None = None
     kind: Literal["batch", "training", "service", "workflow"] = "batch"
     run: Script | None = None
-    command: Annotated[tuple[Argument, ...], Field(max_length=4_096), at_most(4_096)] | None = None
+    command: Command | None = None
     image: Image | None = None
     env: Annotated[dict[EnvName, Argument], Field(max_length=4_096), at_most(4_096)] = {}
     secrets: Annotated[
@@ -113,10 +129,7 @@ class _Job(Part):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if (self.run is None) == (self.command is None):
-            raise refuse(RUN_OR_COMMAND, RUN_REMEDY)
-        if self.command is not None:
-            _check_command(self.command)
+        _check_program(self.run, self.command)
         env_bytes = sum(len(f"{name}={value}".encode()) + 1 for name, value in self.env.items())
         if env_bytes > MAX_ENV_BYTES:
             raise refuse(f"env takes {env_bytes} bytes", f"use at most {MAX_ENV_BYTES}")
@@ -140,6 +153,13 @@ class _Job(Part):
 
 RUN_OR_COMMAND = "needs exactly one of run and command"
 RUN_REMEDY = "write for example run: python train.py"
+
+
+def _check_program(run: str | None, command: tuple[str, ...] | None) -> None:
+    if (run is None) == (command is None):
+        raise refuse(RUN_OR_COMMAND, RUN_REMEDY)
+    if command is not None:
+        _check_command(command)
 
 
 def _check_command(command: tuple[str, ...]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -42,10 +44,11 @@ __all__ = [
     "DEFAULT_PRIORITY", "MAX_PRIORITY", "MAX_REPLICAS", "ArraySpec", "BlobRef", "Checkpoint",
     "Deadline", "Dependency", "FieldError", "FileRef", "Input", "InvalidJob", "JobFile", "JobSpec",
     "OnDisconnect", "Output", "Placement", "Resources", "Retry", "RoundTrip", "canonical_bytes",
-    "class_key", "deadline_bucket_ms", "parse_job_file", "parse_job_spec", "runtime_bucket_s",
-    "spec_digest",
+    "canonical_data", "canonical_text", "class_key", "deadline_bucket_ms", "parse_job_file",
+    "parse_job_spec", "runtime_bucket_s", "spec_digest",
 ]  # fmt: skip
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 DEADLINE_BUCKET_MS = 15 * 60 * 1000
 
 
@@ -79,9 +82,17 @@ def _all_errors(
 
 def canonical_bytes(spec: JobSpec) -> bytes:
     """The one JSON text of a spec: keys sorted, compact, UTF-8, defaults left out."""
-    data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return canonical_text(canonical_data(spec))
+
+
+def canonical_data(spec: JobSpec) -> dict[str, Any]:
+    """What `canonical_bytes` writes, as JSON values."""
+    return spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def canonical_text(data: Mapping[str, Any]) -> bytes:
+    """The bytes of what `canonical_data` gave."""
+    return _CANONICAL.encode(data).encode()
 
 
 def spec_digest(data: bytes) -> str:

@@ -58,7 +58,7 @@ async def _ended(call: Call, found: Found) -> dict[str, Any]:
 
 async def plan(call: Call) -> web.Response:
     """POST /v1/plan."""
-    spec = call.api.submissions.complete(call.body, call.viewer)
+    spec = call.api.submissions.specs.read(call.body, call.viewer).spec
     tenant = spec.tenant or call.viewer.home_tenant
     told = await call.api.services.control.dry_run(spec, tenant, call.viewer)
     return answer(200, told)

@@ -108,7 +108,7 @@ async def test(call: Call) -> web.Response:
 
 
 def _book(call: Call) -> PolicyBook:
-    return call.api.submissions.policies
+    return call.api.submissions.specs.policies
 
 
 def _change(call: Call, source: str, expected: int | None) -> Change:

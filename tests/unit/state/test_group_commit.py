@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.state.backends.memory import MemoryStore
-from broker.state.group_commit import GroupCommitter, GuardFailed
+from broker.state.group_commit import ITEMS_MAX, GroupCommitter, GuardFailed, fill_first
 from federation.kv import (
     Absent,
     Get,
@@ -96,3 +96,29 @@ async def test_a_lane_outlives_a_fault_of_the_client_and_leaves_nobody_waiting()
         answers = await asyncio.gather(first, second, return_exceptions=True)
     assert isinstance(answers[0], RuntimeError)
     assert isinstance(answers[1], TxnResult) and answers[1].succeeded
+
+
+class CountingStore(MemoryStore):
+    """Counts the requests it answers."""
+
+    requests = 0
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        self.requests += 1
+        await asyncio.sleep(0)
+        return await super().txn(txn)
+
+
+async def test_a_second_lane_opens_only_when_a_group_is_full() -> None:
+    store = CountingStore(SystemClock())
+    lanes = [GroupCommitter(store), GroupCommitter(store)]
+    chosen = []
+
+    async def one(number: int) -> TxnResult:
+        lane = fill_first(lanes)
+        chosen.append(lanes.index(lane))
+        return await lane.commit([], [Put(f"/k{number}", b"x")])
+
+    await asyncio.gather(*(one(number) for number in range(ITEMS_MAX + 10)))
+    assert chosen.count(0) == ITEMS_MAX and chosen.count(1) == 10
+    assert store.requests == 2

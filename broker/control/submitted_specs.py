@@ -1,0 +1,182 @@
+"""Reading what was submitted: checked, completed, allowed to whom, and how it is stored.
+
+The jobs of a sweep are alike in all but their program: what else they say is read, checked and
+completed for the first of them and kept as a `Template`, found again by the JSON text of it. The
+program of each is checked by the rules that hold for every job. Whose token it is and what the
+policies say is looked at for each job, never kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from broker.control.admission_rules import complete, unsupported
+from broker.control.policies import ruling_class
+from broker.control.policy_book import PolicyBook
+from broker.control.steps import in_steps
+from broker.control.tenants import Tenants
+from broker.control.viewing import DEFAULT_TENANT, Viewer
+from broker.model.fleet import TenantPolicy
+from broker.state import keys
+from broker.state.projection import Projection
+from federation.environment import Clock
+from federation.job_model import Program
+from federation.jobs import (
+    FieldError,
+    InvalidJob,
+    JobSpec,
+    canonical_data,
+    canonical_text,
+    parse_job_spec,
+)
+
+ERRORS_MAX = 50
+TEMPLATES_MAX, TEMPLATE_TEXT_MAX = 200, 16_384
+"""How many are kept, and how long (characters) the common text of one may be."""
+_PROGRAM = ("name", "run", "command")
+_TEXT = json.JSONEncoder(separators=(",", ":"))
+
+
+class TenantRefused(Exception):
+    """The submitter may not act for this tenant; the text says for which they may."""
+
+
+@dataclass(slots=True)
+class Template:
+    """Jobs alike in all but their program. `asked`: the first of them as it was sent; `whole`:
+    as completed under `policy`; `rest`: its canonical form without its program; `free_class`: its
+    class where there are no policies, empty until it is known."""
+
+    asked: JobSpec
+    policy: TenantPolicy
+    whole: JobSpec
+    rest: Mapping[str, Any]
+    free_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A spec that may be taken on, and its bytes as they are stored."""
+
+    spec: JobSpec
+    stored: bytes
+    template: Template | None = None
+
+
+class SubmittedSpecs:
+    """Reads specs for one replica."""
+
+    def __init__(self, projection: Projection, clock: Clock) -> None:
+        self._projection = projection
+        self._clock = clock
+        self.tenants = Tenants(projection.value)
+        self.policies = PolicyBook(projection)
+        self._templates: dict[str, Template] = {}
+
+    def tenant_of(self, spec: JobSpec, viewer: Viewer) -> str:
+        """The tenant a spec is submitted for. Raises TenantRefused, InvalidJob."""
+        tenant = spec.tenant or viewer.home_tenant
+        if not viewer.may_see(tenant):
+            raise TenantRefused(
+                f"this token may not submit for tenant {tenant}; it may for "
+                f"{', '.join(viewer.tenants)}"
+            )
+        if viewer.operator and not self.tenants.known(tenant):
+            recorded = (keys.last_part(kv.key) for kv in self._projection.under(keys.TENANTS))
+            known = sorted({DEFAULT_TENANT, *recorded})
+            remedy = f"known: {', '.join(known[:20])}"
+            raise InvalidJob([FieldError("tenant", tenant, "no such tenant", remedy)])
+        return tenant
+
+    def read(self, data: object, viewer: Viewer) -> Ready:
+        """`data` (parsed JSON) as a spec with tenant, deadline and runtime filled in; its policies
+        are looked at, not written in. Raises InvalidJob with every error, TenantRefused."""
+        common = _common_text(data)
+        template = self._templates.get(common) if common else None
+        if template is not None and isinstance(data, dict):
+            ready = self._like(template, data, viewer)
+            if ready is not None:
+                return ready
+        asked = parse_job_spec(data)
+        policy = self.tenants.policy(self.tenant_of(asked, viewer))
+        done = complete(asked, policy, self._clock.now_ms())
+        self._refuse(done.spec, done.errors)
+        whole = canonical_data(done.spec)
+        if common and done.spec.deadline is None:
+            rest = {key: value for key, value in whole.items() if key not in _PROGRAM}
+            template = Template(asked, policy, done.spec, rest)
+            if len(self._templates) >= TEMPLATES_MAX:
+                self._templates.clear()
+            self._templates[common] = template
+        return Ready(done.spec, canonical_text(whole), template)
+
+    def _like(self, template: Template, data: dict[str, Any], viewer: Viewer) -> Ready | None:
+        """A job like others before it; None where it has to be read in full: its tenant's rules
+        are others by now, or its program is wrong."""
+        if self.tenants.policy(self.tenant_of(template.asked, viewer)) != template.policy:
+            return None
+        given = {key: data[key] for key in _PROGRAM if key in data}
+        try:
+            program = Program.model_validate(given)
+        except ValidationError:
+            return None
+        own = {key: getattr(program, key) for key in _PROGRAM}
+        spec = template.whole.model_copy(update=own)
+        self._refuse(spec, unsupported(spec))
+        said = {key: value for key, value in own.items() if value is not None}
+        return Ready(spec, canonical_text({**template.rest, **said}), template)
+
+    def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
+        found = [*errors, *self.policies.faults(spec)]
+        if found:
+            raise InvalidJob(found)
+
+    async def read_all(self, data: Sequence[object], viewer: Viewer) -> list[Ready]:
+        """All of a request, with pauses. Raises as `read` does, with the errors of all."""
+        if len(data) == 1:
+            return [self.read(data[0], viewer)]
+        ready: list[Ready] = []
+        errors: list[FieldError] = []
+        async for index, item in in_steps(enumerate(data)):
+            try:
+                ready.append(self.read(item, viewer))
+            except InvalidJob as invalid:
+                errors.extend(_below(f"jobs[{index}]", fault) for fault in invalid.errors)
+                if len(errors) >= ERRORS_MAX:
+                    break
+        if errors:
+            raise InvalidJob(errors[:ERRORS_MAX])
+        return ready
+
+    def class_key(self, ready: Ready, digest: str) -> str:
+        """The class of a job under the policies in force; `digest` is of its stored bytes."""
+        template = ready.template
+        if template is not None and template.free_class and not self.policies.policies().current:
+            return template.free_class
+        ruling = self.policies.govern(ready.spec, digest)
+        key = ruling_class(ruling, ready.spec.max_runtime_s or 0)
+        if template is not None and ruling.spec is ready.spec:
+            template.free_class = key
+        return key
+
+
+def _common_text(data: object) -> str:
+    """What a job has in common with the others of its sweep; empty where nothing is to be kept.
+    JSON tells 1 from 1.0, true and "1", so that equal texts are read alike."""
+    if not isinstance(data, dict):
+        return ""
+    try:
+        text = _TEXT.encode({key: data[key] for key in data if key not in _PROGRAM})
+    except (TypeError, ValueError):  # not from JSON
+        return ""
+    return text if len(text) <= TEMPLATE_TEXT_MAX else ""
+
+
+def _below(prefix: str, fault: FieldError) -> FieldError:
+    path = f"{prefix}.{fault.path}" if fault.path else prefix
+    return FieldError(path, fault.value, fault.problem, fault.remedy)
