@@ -144,7 +144,7 @@ async def test_a_contradiction_is_refused_at_submission_and_later_waits_with_its
 async def test_history_is_kept_and_a_rollback_is_a_new_version(fed: Federation) -> None:
     assert fed.plane is not None
     services = fed.plane.services
-    book = services.submissions().policies
+    book = services.submissions().specs.policies
     assert [await apply(fed, text) for text in (ANYWHERE, EU_ONLY, EU_ONLY)] == [1, 2, 2]
     written = await restore_policy(
         services.store, "p", 1, Change("", 2, "op"), services.projection.fold_own
