@@ -22,7 +22,7 @@ import typer
 
 from federation.log_lines import configure
 from federation.system import SystemClock
-from regional_agent import site_view
+from regional_agent import site_cli, site_view
 from regional_agent.act.journal import JournalInUse
 from regional_agent.act.schedulers.port import SchedulerUnavailable
 from regional_agent.app import Agent, AgentError, build, version
@@ -187,6 +187,9 @@ def leave(
         typer.echo(f"cluster {gone['cluster'] or '(none)'} left; remove it at the broker as well")
 
 
+site_cli.add_to(app)
+
+
 @app.command(name="version")
 def show_version(as_json: AsJson = False) -> None:
     """The version of this agent."""
@@ -202,16 +205,17 @@ def main() -> None:
 
 
 async def _until_stopped(agent: Agent) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT; SIGHUP has the site's rules read anew."""
     running = asyncio.create_task(agent.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
+    loop.add_signal_handler(signal.SIGHUP, agent.control.reread)
     await asyncio.wait([running])
     problem = None if running.cancelled() else running.exception()
     while isinstance(problem, BaseExceptionGroup):
         problem = problem.exceptions[0]
-    if isinstance(problem, AgentError | JournalFailed):
+    if isinstance(problem, AgentError | JournalFailed | SettingsError):
         _fail(str(problem))
     if problem is not None:
         raise problem

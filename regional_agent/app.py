@@ -15,17 +15,14 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 
 from federation.environment import Clock, Rng
 from federation.etcd.endpoints import Tls
 from federation.handshake.frames import Hello
 from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
-from federation.wire import session as pb
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
 from regional_agent.act.cache import BlobCache
-from regional_agent.act.journal import Journal, JournalCorrupt, PendingEvent
 from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.stage import Stager
@@ -37,16 +34,18 @@ from regional_agent.identity import Identity, load_identity
 from regional_agent.link import Parts, ReportBuffer
 from regional_agent.log_server import LogServer
 from regional_agent.reporting import Reporter, SessionSink
+from regional_agent.restoring import open_journal, pending, restored
 from regional_agent.sense.backends.nvml import nvml_cards
 from regional_agent.sense.host import found_pools, read_host
 from regional_agent.sense.latency import LatencyResponder
 from regional_agent.session.admission import SiteRules
-from regional_agent.session.conversation import Conversation, Restored
+from regional_agent.session.conversation import Conversation
 from regional_agent.session.inputs import LocalView, TimePassed
 from regional_agent.session.ledger import Ledger, Pool
 from regional_agent.settings import AgentSettings, job_path
+from regional_agent.site_control import SiteControl
 from regional_agent.status import Status, write_status
-from regional_agent.translate import remembered, view_of
+from regional_agent.translate import view_of
 from regional_agent.warming import CAPABILITY
 from regional_agent.watching import Watching
 from regional_agent.worker import BrokerTime, Outbox, Worker
@@ -98,7 +97,7 @@ class Agent:
             Ledger(self.pools),
             restored(self.journal),
         )
-        self.outbox.add(_pending(self.journal))
+        self.outbox.add(pending(self.journal))
         self.worker = Worker(self.conversation, self.journal, self.time, self.outbox)
         reports = ReportBuffer(self.outbox.wake)
         self._etcd: EtcdSink | None = None
@@ -127,6 +126,7 @@ class Agent:
             connected=lambda: self.dialler.connected,
             env=_job_env(identity),
         )
+        self.control = SiteControl(settings, self.worker, self._clock)
         self.effects = Effects(means, self.worker.put)
         self.worker.carry_out(self.effects.start)
         self.watching = Watching(settings, identity.cluster, self.conversation.held, self._status)
@@ -143,6 +143,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
                     self.worker.run,
+                    self.control.run,
                     self._follow,
                     self.dialler.run,
                     self._renewals,
@@ -192,7 +193,7 @@ class Agent:
         views: dict[str, LocalView] = {uid: view_of(s) for uid, s in states.items()}
         if views:
             _log.info("taking up %d attempts of an earlier life", len(views))
-        await self.worker.recover(views)
+        await self.worker.recover(views, self.control.begin())
 
     async def _follow(self) -> None:
         await follow(self.scheduler, self.worker.put)
@@ -232,11 +233,13 @@ class Agent:
             await asyncio.sleep(RENEW_LOOK_S)
 
     async def _statuses(self) -> None:
-        written_s, shown = float("-inf"), None
+        written_s: float = float("-inf")
+        shown: object = None
         while True:
             now_s = self._clock.monotonic_s()
-            if self.dialler.state != shown or now_s - written_s > STATUS_EVERY_S:
-                written_s, shown = now_s, self.dialler.state
+            news = self.dialler.state, self.control.state, self.control.fault
+            if news != shown or now_s - written_s > STATUS_EVERY_S:
+                written_s, shown = now_s, news
                 with contextlib.suppress(OSError):
                     self._write_status(stopped=False)
             await asyncio.sleep(STATUS_LOOK_S)
@@ -276,6 +279,9 @@ class Agent:
                 for p in pools
             ),
             updated_ms=self._clock.now_ms(),
+            site_state=capacity.site.state if capacity else self.control.state.state,
+            site_reason=capacity.site.state_reason if capacity else self.control.state.text,
+            site_fault=self.control.fault,
         )
 
     def _hello(self, connect_ms: int) -> Hello:
@@ -335,47 +341,6 @@ def version() -> str:
 def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     """The inventory; without one, what this host has."""
     return settings.pools or found_pools(read_host(), nvml_cards().cards())
-
-
-def open_journal(path: Path) -> Journal:
-    """The journal; one that cannot be read is set aside, and the scheduler tells what runs.
-
-    Raises JournalInUse.
-    """
-    try:
-        return Journal.open(path, secrets.token_hex(8))
-    except JournalCorrupt as problem:
-        aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
-        path.rename(aside)
-        for tail in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(path.name + tail).rename(aside.with_name(aside.name + tail))
-        _log.error("the journal is damaged (%s): set aside as %s", problem, aside)
-        return Journal.open(path, secrets.token_hex(8))
-
-
-def restored(journal: Journal) -> Restored:
-    """What a journal holds, as the conversation takes it."""
-    position = journal.position
-    return Restored(
-        rows=tuple(remembered(row) for row in journal.attempts()),
-        unacknowledged={event.seq: event.uid for event in _all_events(journal)},
-        event_seq=position.event_seq,
-        event_seq_acked=position.event_seq_acked,
-        dispatch_seq=position.dispatch_seq,
-        epoch=position.epoch,
-    )
-
-
-def _all_events(journal: Journal) -> list[PendingEvent]:
-    found: list[PendingEvent] = []
-    while page := journal.events_after(found[-1].seq if found else 0):
-        found.extend(page)
-    return found
-
-
-def _pending(journal: Journal) -> list[pb.Event]:
-    return [pb.Event.FromString(event.payload) for event in _all_events(journal)]
 
 
 def _process_settings(settings: AgentSettings, pools: tuple[Pool, ...]) -> ProcessSettings:

@@ -12,13 +12,16 @@ import logging
 from dataclasses import dataclass
 
 from federation.environment import Clock
+from federation.units import format_utc
 from federation.wire import session as pb
 from regional_agent.act.cache import BlobCache
 from regional_agent.feedback.direct_reports import ReportSink
 from regional_agent.link import ReportBuffer
 from regional_agent.sense.latency import latency_report
 from regional_agent.sense.prices import price_report
-from regional_agent.sense.reports import CapacityReport, SiteState, capacity_report
+from regional_agent.sense.reports import BLACKOUT, OPEN, CapacityReport, SiteState, capacity_report
+from regional_agent.session.conversation import Instant
+from regional_agent.session.site_policy import room
 from regional_agent.settings import AgentSettings
 from regional_agent.translate import (
     cache_to_wire,
@@ -36,6 +39,28 @@ CACHE_EVERY_S = 60.0
 CACHE_ITEMS_MAX = 500
 """Items named in a report of the cache: about 50 KB."""
 _log = logging.getLogger(__name__)
+
+
+def site_state(instant: Instant, now_ms: int) -> SiteState:
+    """An instant of the conversation as a report tells it, with what the site's rules say then."""
+    rules, windows = instant.rules, instant.rules.policy.windows(now_ms)
+    state, reason = rules.state, rules.state_reason
+    if state == OPEN and windows and windows[0].from_ms <= now_ms:
+        until = f"until {format_utc(windows[0].until_ms)}"
+        state, reason = BLACKOUT, ", ".join(part for part in (windows[0].reason, until) if part)
+    return SiteState(
+        as_of_ms=now_ms,
+        dispatch_seq=instant.dispatch_seq,
+        event_seq=instant.event_seq,
+        locally_pending=instant.waiting,
+        start_p50_ms=instant.start_p50_ms,
+        start_p90_ms=instant.start_p90_ms,
+        state=state,
+        state_reason=reason,
+        limits=rules.policy.told(now_ms),
+        windows=windows,
+        room=room(rules.policy, instant.ledger, now_ms),
+    )
 
 
 class SessionSink:
@@ -112,19 +137,8 @@ class Reporter:
 
     async def _capacity(self) -> None:
         instant = await self._worker.instant()
-        self.last_capacity = capacity_report(
-            self._next(),
-            instant.ledger,
-            SiteState(
-                as_of_ms=self._time.now().broker_ms,
-                dispatch_seq=instant.dispatch_seq,
-                event_seq=instant.event_seq,
-                locally_pending=instant.waiting,
-                start_p50_ms=instant.start_p50_ms,
-                start_p90_ms=instant.start_p90_ms,
-                state=instant.state,
-            ),
-        )
+        state = site_state(instant, self._time.now().broker_ms)
+        self.last_capacity = capacity_report(self._next(), instant.ledger, state)
         await self._sink.put(capacity_to_wire(self.last_capacity))
 
     async def _prices(self) -> None:

@@ -143,6 +143,7 @@ class _File(_Part):
     report_sink: Literal["session", "etcd"] = "session"
     etcd_endpoints: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
+    site_rules: str = ""
     isolation: Literal["shared-uid"] = "shared-uid"
     env: Mapping[str, str] = {}
     log_format: LogFormat | None = None
@@ -156,6 +157,7 @@ class _File(_Part):
 class AgentSettings:
     """Everything an agent is told. `broker` empty: the API that enrolment named.
 
+    `site_rules` is where the centre's rules lie, None: in the state directory, if at all.
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
     host has. `stop_jobs`: end jobs and keeper together with the agent. `metrics_listen` is
     host:port on loopback, empty for none; `log_format` None: text on a terminal, else JSON;
@@ -173,6 +175,7 @@ class AgentSettings:
     report_sink: str = "session"
     etcd_endpoints: tuple[str, ...] = ()
     tenants: frozenset[str] = frozenset()
+    site_rules: Path | None = None
     isolation: str = "shared-uid"
     env: tuple[tuple[str, str], ...] = ()
     cache_bytes: int = 10 * 2**30
@@ -205,7 +208,7 @@ def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
         return _settings(state_dir, _File.model_validate(body))
     except ValidationError as problem:
         raise SettingsError(
-            "\n".join(f"{path}: {line}" for line in _faults(problem))
+            "\n".join(f"{path}: {line}" for line in faults(problem, _MODELS))
         ) from problem
     except ValueError as problem:
         raise SettingsError(f"{path}: {problem}") from problem
@@ -229,6 +232,7 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         report_sink=said.report_sink,
         etcd_endpoints=said.etcd_endpoints,
         tenants=frozenset(said.tenants),
+        site_rules=state_dir / said.site_rules if said.site_rules else None,
         isolation=said.isolation,
         env=tuple(said.env.items()),
         cache_bytes=said.cache_bytes,
@@ -252,16 +256,16 @@ def job_path() -> str:
     return os.environ.get("PATH", os.defpath)
 
 
-def _faults(problem: ValidationError) -> Iterable[str]:
+def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Iterable[str]:
+    """A line per fault: where, what, and the nearest known key of `models`."""
+    known = [field.alias or name for m in models for name, field in m.model_fields.items()]
     for error in problem.errors():
         where = ".".join(map(str, error["loc"]))
         if error["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(error["loc"][-1]), _known_keys(), n=1)
+            near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
             yield f"{where}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
         else:
             yield f"{where}: {error['msg']}"
 
 
-def _known_keys() -> list[str]:
-    models: tuple[type[BaseModel], ...] = (_File, PoolSettings, PriceSettings, TargetSettings)
-    return [field.alias or name for m in models for name, field in m.model_fields.items()]
+_MODELS = (_File, PoolSettings, PriceSettings, TargetSettings)

@@ -17,6 +17,7 @@ from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, Keepe
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.app import site_pools, version
+from regional_agent.control_socket import AgentAway, AgentRefused, ask_agent
 from regional_agent.enrol import Door, EnrolError, session_check
 from regional_agent.identity import (
     IdentityError,
@@ -25,6 +26,9 @@ from regional_agent.identity import (
     load_identity,
 )
 from regional_agent.settings import AgentSettings, SettingsError, load_settings
+from regional_agent.site_control import site_file
+from regional_agent.site_file import load_site_policy
+from regional_agent.site_state import read_site_state
 from regional_agent.status import is_running, read_status
 
 LOG_PIECE_BYTES = 256 * 1024
@@ -106,6 +110,10 @@ def status_text(shown: Mapping[str, Any]) -> str:
     running = f"pid {keeper['pid']}, {keeper['live']} attempts" if keeper["running"] else "none"
     lines.append(f"keeper       {running}")
     if agent["running"]:
+        if agent.get("site_state", "open") != "open":
+            lines.append(f"site         {agent['site_state']}: {agent.get('site_reason') or '-'}")
+        if agent.get("site_fault"):
+            lines.append(f"site rules   {agent['site_fault']}; the ones before hold")
         for name, accelerator, free, total in agent.get("pools", []):
             lines.append(f"pool         {name}: {free} of {total} {accelerator} free")
         lines.append(f"events       {agent['unacknowledged']} not yet with the broker")
@@ -113,12 +121,23 @@ def status_text(shown: Mapping[str, Any]) -> str:
 
 
 async def jobs(state: Path) -> list[dict[str, Any]]:
-    """Every attempt the keeper holds, or, without one, whose order lies here."""
+    """Every attempt the keeper holds, or, without one, what the agent knows or whose order lies
+    here."""
     keeper = await _keeper(state)
     by_uid = {a["uid"]: a for a in keeper.attempts}
+    if not keeper.answers:
+        with contextlib.suppress(AgentAway, AgentRefused):
+            return [_as_agent_says(row) for row in await ask_agent(state, "attempts")]
     if not keeper.answers and attempts_dir(state).exists():
         by_uid = {entry.name: {} for entry in attempts_dir(state).iterdir() if entry.is_dir()}
     return [_job(state, uid, by_uid[uid]) for uid in sorted(by_uid)]
+
+
+def _as_agent_says(row: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = {"exit": None, "running": 0, "unstarted": 0}
+    times = {"submitted_ms": row["accepted_ms"], "started_ms": row["started_ms"]}
+    names = ("uid", "job", "tenant", "phase", "outcome", "ended_ms")
+    return {name: row[name] for name in names} | unknown | times
 
 
 def _job(state: Path, uid: str, seen: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +189,7 @@ async def print_log(
     state: Path, which: tuple[str, str], out: BinaryIO, *, follow: bool
 ) -> None:
     """Write a log to `out`; `which` is an attempt or job, and a stream or nothing."""
-    uid = await _resolve(state, which[0])
+    uid = await resolve(state, which[0])
     scheduler = ProcessScheduler(ProcessSettings(state))
     try:
         stream = which[1] or await _first_stream(scheduler, uid)
@@ -198,7 +217,13 @@ async def _first_stream(scheduler: ProcessScheduler, uid: str) -> str:
 
 async def kill(state: Path, name: str, grace_s: int) -> str:
     """Tell an attempt to stop; returns its uid."""
-    uid = await _resolve(state, name)
+    uid = await resolve(state, name)
+    try:
+        return str(await ask_agent(state, "stop", uid=uid, grace_s=grace_s))
+    except AgentAway:
+        pass  # the keeper can be told without it
+    except AgentRefused as problem:
+        raise SiteProblem(str(problem)) from problem
     scheduler = ProcessScheduler(ProcessSettings(state))
     try:
         await scheduler.cancel(uid, grace_s)
@@ -207,7 +232,7 @@ async def kill(state: Path, name: str, grace_s: int) -> str:
     return uid
 
 
-async def _resolve(state: Path, name: str) -> str:
+async def resolve(state: Path, name: str) -> str:
     """The attempt meant: its uid, or its job's id if one attempt of that is here."""
     rows = await jobs(state)
     if any(row["uid"] == name for row in rows):
@@ -255,6 +280,7 @@ class Check:
 async def doctor(state: Path, now_ms: int) -> list[Check]:
     """Everything an agent needs, looked at one by one."""
     checks = [Check("version", ok=True, text=version()), _private(state), _settings(state)]
+    checks.append(_site_rules(state))
     checks.append(_disk(state))
     checks.extend(await _identity(state, now_ms))
     keeper = await _keeper(state)
@@ -292,6 +318,18 @@ def _settings(state: Path) -> Check:
         for p in pools
     )
     return Check("pools", ok=bool(pools), text=shown)
+
+
+def _site_rules(state: Path) -> Check:
+    try:
+        policy = site_file(load_settings(state))
+        load_site_policy(policy.path, named=policy.named)
+    except SettingsError as problem:
+        return Check("site rules", ok=False, text=str(problem))
+    there = "" if policy.path.exists() else ", not there: everything is taken"
+    stands = read_site_state(state)
+    shut = f"; site {stands.state}: {stands.text or '-'}" if stands.state != "open" else ""
+    return Check("site rules", ok=True, text=f"{policy.path}{there}{shut}")
 
 
 def _disk(state: Path) -> Check:

@@ -16,7 +16,8 @@ FILE = "status.json"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One moment of the agent; times are UTC ms, `pools` lists free accelerators by pool."""
+    """One moment of the agent; times are UTC ms, `pools` lists free accelerators by pool.
+    `site_fault`: what is wrong with the site's rules as they lie there."""
 
     pid: int
     version: str
@@ -35,6 +36,9 @@ class Status:
     certificate_expires_ms: int
     pools: tuple[tuple[str, str, int, int], ...]
     updated_ms: int
+    site_state: str = "open"
+    site_reason: str = ""
+    site_fault: str = ""
 
 
 def write_status(state_dir: Path, status: Status) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federation.runs import InvalidRuns, Runs
+from federation.site_limits import NameRule, SiteLimits
 from federation.traces import parse_traceparent
 from federation.wire import records
 from federation.wire import session as pb
@@ -265,7 +266,13 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
         state=site.state,
         max_submit=site.max_submit,
         max_array=site.max_array,
+        state_reason=site.state_reason[:TEXT_CHARS_MAX],
+        limits=limits_to_wire(site.limits),
     )
+    for window in site.windows:
+        made.windows.add(
+            from_ms=window.from_ms, until_ms=window.until_ms, reason=window.reason[:200]
+        )
     for pool in report.pools:
         kept = made.pools.add(pool=pool.pool, simulated=pool.simulated)
         for g in pool.groups:
@@ -281,6 +288,22 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
                 domain=g.domain,
             )
     return pb.Report(capacity=made)
+
+
+def limits_to_wire(limits: SiteLimits) -> records.SiteLimits:
+    """The site's rules as they are sent."""
+    made = records.SiteLimits(
+        max_pending=limits.max_pending,
+        max_walltime_s=limits.max_walltime_s,
+        guest_permille=limits.guest_permille,
+        nothing_for_guests=not limits.guest_permille,
+        banned=sorted(limits.banned),
+    )
+    for name in ("tenants", "users", "images", "commands", "pools"):
+        rule: NameRule = getattr(limits, name)
+        if not rule.empty:
+            getattr(made, name).CopyFrom(records.NameRule(allow=rule.allow, deny=rule.deny))
+    return made
 
 
 def prices_to_wire(report: PriceReport) -> pb.Report:

@@ -159,10 +159,15 @@ class Worker:
         await self._changes.wait()
         self._changes.clear()
 
-    async def recover(self, views: dict[str, LocalView]) -> None:
-        """Take up what an earlier life of this agent left; before `run`."""
-        do = act.Actions()
-        self.conversation.recovered(views, self._time.now(), do)
+    async def recover(
+        self, views: dict[str, LocalView], first: Sequence[Input] = ()
+    ) -> None:
+        """Take up what an earlier life of this agent left; before `run`. `first`: what the
+        site's people want, which comes before all else."""
+        do, now = act.Actions(), self._time.now()
+        for happened in first:
+            self.conversation.take(happened, now, do)
+        self.conversation.recovered(views, now, do)
         await self._finish(do)
 
     async def run(self) -> None:

@@ -34,12 +34,46 @@ class CacheView(Open):
     age_s: float | None
 
 
+class NameRuleView(Open):
+    """Patterns of names that are taken, and of names that are not; both empty: all are."""
+
+    allow: list[str]
+    deny: list[str]
+
+
+class WindowView(Open):
+    """A time in which nothing of the federation runs at a site."""
+
+    from_at: str | None
+    until_at: str | None
+    reason: str
+
+
+class SiteRulesView(Open):
+    """What the site's own people allow; the site enforces it. `guest_share`: a fraction."""
+
+    tenants: NameRuleView
+    users: NameRuleView
+    images: NameRuleView
+    commands: NameRuleView
+    pools: NameRuleView
+    max_pending: int | None
+    max_walltime_s: int | None
+    guest_share: float
+    banned: list[str]
+    windows: list[WindowView]
+
+
 class ClusterView(Open):
-    """A cluster and the age of what is known of it."""
+    """A cluster and the age of what is known of it. `site_state` is what its own people decided:
+    open, draining, paused or blackout."""
 
     name: str
     region: str
     state: Literal["invited", "joined", "draining", "removed"]
+    site_state: str | None
+    site_reason: str
+    site_rules: SiteRulesView | None
     scheduler: str
     isolation: str
     connected: bool

@@ -24,6 +24,7 @@ from broker.cli.formatting import (
     usd,
 )
 from broker.cli.output import Column, Table
+from broker.cli.site_views import site_facts
 
 Document = Mapping[str, Any]
 
@@ -70,7 +71,8 @@ def cluster_state(cluster: Document, now: Now) -> str:
     if cluster.get("connected") is False:
         stated = text(cluster.get("state"))
         return "silent" if stated in (NONE, "active", "ready") else stated
-    return text(cluster.get("state"))
+    site = text(cluster.get("site_state"))
+    return text(cluster.get("state")) if site in (NONE, "open") else f"{site} by the site"
 
 
 def is_silent(cluster: Document) -> bool:
@@ -123,6 +125,7 @@ def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
         ("cache", _cache(mapping(cluster.get("cache")))),
         ("certificate", f"until {moment(expires, now)}" if expires else NONE),
         ("agent", text(cluster.get("version"))),
+        *site_facts(cluster, now),
     ]
 
 

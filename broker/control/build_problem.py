@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
+from broker.control.site_rules import site_refusal
 from broker.control.waitlist import WaitingClass
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
@@ -165,7 +166,12 @@ def _rules(waiting: Waiting) -> Hashable:
     spec, ruling = waiting.spec, waiting.ruling
     plain = ruling is None or not (ruling.origins or ruling.conflicts or ruling.round_trips)
     of_policies = 0 if plain else id(ruling)
-    of_spec = (spec.placement.model_dump_json(), spec.resources.isolation, spec.image)
+    of_spec = (
+        spec.placement.model_dump_json(),
+        spec.resources.isolation,
+        spec.image,
+        spec.max_runtime_s,
+    )
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies
 
 
@@ -295,6 +301,7 @@ def _excluded(
             or _avoided(waiting.job, view, world.now_ms)
             or _rtt_unknown(waiting.spec, view, distances.known)
             or _starts_late(waiting.spec, view, world)
+            or site_refusal(waiting.job.tenant, waiting.spec, view, world.now_ms)
         )
         if refusal is not None:
             found[view.identity.name] = refusal

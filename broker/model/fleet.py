@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federation.ids import Cluster, Region
+from federation.site_limits import NO_LIMITS, ClosedWindow, SiteLimits
 
 
 class ClusterState(StrEnum):
@@ -81,6 +82,9 @@ class Capacity:
     start_p50_ms: int = 0
     start_p90_ms: int = 0
     state: str = "open"
+    state_reason: str = ""
+    limits: SiteLimits = NO_LIMITS
+    windows: tuple[ClosedWindow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

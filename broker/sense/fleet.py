@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from google.protobuf.message import DecodeError
 
 from broker.model.fleet import (
+    Capacity,
     ClusterIdentity,
     ClusterState,
     ClusterView,
@@ -185,11 +186,22 @@ def unusable(view: ClusterView, now_ms: int) -> Refusal | None:
             needed=f"a report younger than {CAPACITY_AGE_MAX_MS // 1000} s",
             available=f"one {age_ms // 1000} s old",
         )
-    if capacity.state == "draining":
-        return Refusal(RefusalCode.DRAINING, name, available="draining by the site")
-    if capacity.state == "paused":
-        return Refusal(RefusalCode.PAUSED, name, available="paused by the site")
-    return None
+    return _closed_by_site(name, capacity)
+
+
+_CLOSED = {
+    "draining": (RefusalCode.DRAINING, "draining by the site"),
+    "paused": (RefusalCode.PAUSED, "paused by the site"),
+    "blackout": (RefusalCode.BLACKOUT, "closed by the site"),
+}
+
+
+def _closed_by_site(name: str, capacity: Capacity) -> Refusal | None:
+    if capacity.state not in _CLOSED:
+        return None
+    code, text = _CLOSED[capacity.state]
+    why = f"{text}: {capacity.state_reason}" if capacity.state_reason else text
+    return Refusal(code, name, available=why)
 
 
 def read_tenants(projection: Projection) -> dict[str, TenantPolicy]:

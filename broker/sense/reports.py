@@ -17,6 +17,7 @@ from broker.model.fleet import (
 )
 from federation.accelerators import InvalidAccelerator, identify
 from federation.ids import Region
+from federation.site_limits import NO_LIMITS, ClosedWindow, NameRule, SiteLimits
 from federation.wire import records as pb
 
 REPORT_BYTES_MAX = 256 * 1024
@@ -44,7 +45,33 @@ def capacity_from(report: pb.CapacityReport, received_ms: int) -> Capacity:
         start_p50_ms=report.start_p50_ms,
         start_p90_ms=report.start_p90_ms,
         state=report.state or "open",
+        state_reason=report.state_reason,
+        limits=_limits(report.limits),
+        windows=tuple(_window(window) for window in report.windows),
     )
+
+
+def _window(window: pb.ClosedWindow) -> ClosedWindow:
+    if window.until_ms <= window.from_ms:
+        raise ReportRefused(f"a window that ends before it begins: {window.reason[:80]!r}")
+    return ClosedWindow(window.from_ms, window.until_ms, window.reason)
+
+
+def _limits(limits: pb.SiteLimits) -> SiteLimits:
+    names = {
+        name: NameRule(tuple(rule.allow), tuple(rule.deny))
+        for name in ("tenants", "users", "images", "commands", "pools")
+        if (rule := getattr(limits, name)).ByteSize()
+    }
+    stated = limits.guest_permille or limits.nothing_for_guests
+    found = SiteLimits(
+        **names,
+        max_pending=limits.max_pending,
+        max_walltime_s=limits.max_walltime_s,
+        guest_permille=min(limits.guest_permille, 1_000) if stated else 1_000,
+        banned=frozenset(limits.banned),
+    )
+    return NO_LIMITS if found == NO_LIMITS else found
 
 
 def _pool(pool: pb.PoolCapacity) -> PoolCapacity:

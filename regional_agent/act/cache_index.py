@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,14 +31,20 @@ _DIGITS = frozenset("0123456789abcdef")
 
 
 class CacheIndex:
-    """The index file of one state directory. Not for several threads at once."""
+    """The index file of one state directory. One thread at a time uses the file: a closing
+    agent may still have one that opens it."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
         self._db: sqlite3.Connection | None = None
+        self._one = threading.RLock()
 
     def open(self) -> list[Item]:
         """Everything that is really there, used longest ago first. Raises OSError."""
+        with self._one:
+            return self._open()
+
+    def _open(self) -> list[Item]:
         for place in PLACES.values():
             (self._state / place).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -62,22 +69,27 @@ class CacheIndex:
             (i.kind.value, i.sha256, i.size_bytes, i.cost_ms, i.used_ms, i.uses, i.tree_sha256)
             for i in items
         ]
-        if rows and self._db is not None:
-            with contextlib.suppress(sqlite3.Error), self._db as db:
+        with self._one, contextlib.suppress(sqlite3.Error):
+            if not rows or self._db is None:
+                return
+            with self._db as db:
                 db.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def forget(self, keys: Iterable[tuple[Kind, str]]) -> None:
         """Strike items out."""
         rows = [(kind.value, sha256) for kind, sha256 in keys]
-        if rows and self._db is not None:
-            with contextlib.suppress(sqlite3.Error), self._db as db:
+        with self._one, contextlib.suppress(sqlite3.Error):
+            if not rows or self._db is None:
+                return
+            with self._db as db:
                 db.executemany("DELETE FROM items WHERE kind = ? AND sha256 = ?", rows)
 
     def close(self) -> None:
         """Close the file."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        with self._one:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
 
     def _read(self) -> dict[tuple[Kind, str], Item]:
         handle = os.open(self._state / FILE, os.O_RDWR | os.O_CREAT, 0o600)

@@ -6,8 +6,9 @@ A report is one instant: what the site's nodes have, minus all the agent has sai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from federation.site_limits import ClosedWindow, SiteLimits
 from regional_agent.session.ledger import Ledger, NodeGroup, Pool
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 OPEN = "open"
+BLACKOUT = "blackout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class SiteState:
     """What the agent knows of its own doings at the instant of a report.
 
     `dispatch_seq`, `event_seq`: the last command taken and event written that the figures
-    reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused.
+    reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused
+    or blackout. `room`: per pool how many accelerators more the site's rules let us hold.
     """
 
     as_of_ms: int
@@ -52,6 +55,10 @@ class SiteState:
     state: str = OPEN
     max_submit: int = 0
     max_array: int = 0
+    state_reason: str = ""
+    limits: SiteLimits = field(default_factory=SiteLimits)
+    windows: tuple[ClosedWindow, ...] = ()
+    room: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,7 @@ def capacity_report(
     pools = tuple(
         PoolCapacity(
             pool.name,
-            tuple(_full(g) if closed else g for g in groups),
+            _within(groups, 0 if closed else site.room.get(pool.name)),
             pool.simulated,
         )
         for pool, groups in (
@@ -143,6 +150,23 @@ def merge_pools(declared: Sequence[Pool], found: Sequence[Pool]) -> tuple[Pool, 
     """
     names = {pool.name for pool in declared}
     return (*declared, *(pool for pool in found if pool.name not in names))
+
+
+def _within(groups: tuple[NodeGroup, ...], room: int | None) -> tuple[NodeGroup, ...]:
+    """At most `room` accelerators free together, whole nodes before parts of one: a gang needs
+    whole ones. None = no limit."""
+    if room is None:
+        return groups
+    kept: list[NodeGroup] = []
+    for group in sorted(groups, key=lambda g: -g.free):
+        whole = min(group.count, room // group.free) if group.free else group.count
+        room -= whole * group.free
+        part = 1 if whole < group.count and room else 0
+        kept.append(replace(group, count=whole))
+        kept.append(replace(group, count=part, free=room if part else 0))
+        kept.append(replace(_full(group), count=group.count - whole - part))
+        room = 0 if part else room
+    return tuple(group for group in kept if group.count)
 
 
 def _full(group: NodeGroup) -> NodeGroup:

@@ -8,22 +8,27 @@ from dataclasses import dataclass, field
 
 from federation.jobs import InvalidJob, JobSpec, parse_job_spec, spec_digest
 from federation.refusals import Refusal, RefusalCode
+from federation.site_limits import refuses_person
 from federation.tickets import Ticket, open_ticket
 from regional_agent.session.commands import Dispatch, Placement, Prepare
 from regional_agent.session.ledger import Request
+from regional_agent.session.site_policy import SitePolicy
 
 
 @dataclass(frozen=True, slots=True)
 class SiteRules:
     """What the site takes. `features` are those of its scheduler; `tenants` empty: everybody.
 
-    `state` is open, draining or paused; the last two take nothing new.
+    `state` is open, draining or paused, and `state_reason` says why for people; the last two
+    take nothing new. `policy` is what `site.yaml` says.
     """
 
     cluster: str
     features: frozenset[str] = field(default_factory=frozenset)
     tenants: frozenset[str] = field(default_factory=frozenset)
     state: str = "open"
+    state_reason: str = ""
+    policy: SitePolicy = field(default_factory=SitePolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +61,22 @@ def check_ticket(
 
 
 def admit(command: Dispatch, ticket: Ticket, rules: SiteRules) -> Admitted | Refusal:
-    """Whether the site takes what this ticket allows, its capacity not looked at."""
-    admitted = admit_spec(command, ticket, rules)
+    """Whether the site can run what this ticket allows; its rules, its state and its capacity
+    are not looked at."""
+    admitted = read_spec(command, ticket)
     if isinstance(admitted, Refusal):
         return admitted
-    missing = _missing(admitted.spec, command.placement, rules.features)
+    missing = _missing(admitted.spec, command.placement, rules)
     if missing:
         return Refusal(RefusalCode.UNSUPPORTED, rules.cluster, needed=missing)
     return admitted
 
 
-def admit_spec(
-    command: Dispatch | Prepare, ticket: Ticket, rules: SiteRules
-) -> Admitted | Refusal:
-    """Whether the spec is the ticket's and the site takes work of its tenant now."""
+def read_spec(command: Dispatch | Prepare, ticket: Ticket) -> Admitted | Refusal:
+    """The spec of a command, if it is the ticket's."""
     if spec_digest(command.spec) != ticket.spec_sha256:
         return Refusal(
             RefusalCode.SPEC_MISMATCH, command.uid, available="another spec than the ticket's"
-        )
-    if rules.state != "open":
-        code = RefusalCode.DRAINING if rules.state == "draining" else RefusalCode.PAUSED
-        return Refusal(code, rules.cluster)
-    if rules.tenants and ticket.tenant not in rules.tenants:
-        return Refusal(
-            RefusalCode.TENANT_NOT_ALLOWED, rules.cluster, needed=f"tenant {ticket.tenant}"
         )
     try:
         spec = parse_job_spec(json.loads(command.spec))
@@ -88,7 +85,21 @@ def admit_spec(
     return Admitted(ticket, spec)
 
 
-def _missing(spec: JobSpec, placement: Placement, features: frozenset[str]) -> str:
+def not_taken(ticket: Ticket, rules: SiteRules) -> Refusal | None:
+    """Why the site takes nothing new now, or nothing of this tenant or user."""
+    if rules.state != "open":
+        code = RefusalCode.DRAINING if rules.state == "draining" else RefusalCode.PAUSED
+        return Refusal(code, rules.cluster, available=rules.state_reason)
+    if rules.tenants and ticket.tenant not in rules.tenants:
+        return Refusal(
+            RefusalCode.TENANT_NOT_ALLOWED, rules.cluster, needed=f"tenant {ticket.tenant}"
+        )
+    limits = rules.policy.limits
+    return refuses_person(limits, rules.cluster, ticket.tenant, ticket.subject)
+
+
+def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
+    features = rules.features
     if placement.tasks and "array" not in features:
         return "arrays"
     if placement.replicas > 1 and "gang" not in features:

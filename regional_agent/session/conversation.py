@@ -27,7 +27,9 @@ from regional_agent.session.inputs import (
     LocalView,
     Looked,
     Now,
+    RulesChanged,
     SessionStands,
+    SiteStops,
     SliceIs,
     Staged,
     Submitted,
@@ -78,7 +80,7 @@ class Instant:
     waiting: int
     start_p50_ms: int
     start_p90_ms: int
-    state: str
+    rules: SiteRules
 
 
 class Conversation:
@@ -169,7 +171,7 @@ class Conversation:
             waiting=site.waiting,
             start_p50_ms=site.start_delay_ms(0.5),
             start_p90_ms=site.start_delay_ms(0.9),
-            state=site.rules.state,
+            rules=site.rules,
         )
 
     # Inside -----------------------------------------------------------------------------------
@@ -237,6 +239,14 @@ def _local(site: Site, changed: LocalChanged, now: Now, do: Actions) -> None:
         progress.local_changed(site, view, now, do)
 
 
+def _rules_changed(site: Site, changed: RulesChanged, now: Now, do: Actions) -> None:
+    site.set_policy(changed.policy)
+    rules = replace(site.rules, state=changed.state, state_reason=changed.reason)
+    if rules != site.rules:
+        site.rules = rules
+        site.changes += 1
+
+
 _TABLE: dict[type, Callable[[Site, Any, Now, Actions], None]] = {
     SessionStands: _session_stands,
     UpdateArrived: _update,
@@ -248,5 +258,7 @@ _TABLE: dict[type, Callable[[Site, Any, Now, Actions], None]] = {
     Looked: looked,
     Collected: progress.collected,
     Forgotten: lambda site, done, now, do: progress.forgotten(site, done, do),
+    RulesChanged: _rules_changed,
+    SiteStops: progress.site_stops,
     TimePassed: lambda site, _, now, do: progress.time_passed(site, now, do),
 }

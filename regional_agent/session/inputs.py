@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from federation.runs import Runs
 from regional_agent.session.commands import Command
 from regional_agent.session.events import Output
+from regional_agent.session.site_policy import SitePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,25 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesChanged:
+    """What the site's people decided: `state` as in `SiteRules`, its reason, their rules."""
+
+    state: str
+    reason: str
+    policy: SitePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStops:
+    """The site's people want attempts ended; `uids` None: all. `why` is evicted (it may run
+    elsewhere) or cancelled."""
+
+    uids: frozenset[str] | None
+    why: str
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Look at the clock: old tombstones may go."""
 
@@ -165,5 +185,7 @@ Input = (
     | Looked
     | Collected
     | Forgotten
+    | RulesChanged
+    | SiteStops
     | TimePassed
 )

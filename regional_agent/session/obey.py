@@ -17,7 +17,14 @@ from regional_agent.session.actions import (
     Take,
     Warm,
 )
-from regional_agent.session.admission import admit, admit_spec, check_ticket, request_of
+from regional_agent.session.admission import (
+    Admitted,
+    admit,
+    check_ticket,
+    not_taken,
+    read_spec,
+    request_of,
+)
 from regional_agent.session.commands import (
     Command,
     Dispatch,
@@ -32,6 +39,7 @@ from regional_agent.session.held import Held
 from regional_agent.session.inputs import Looked, Now
 from regional_agent.session.ledger import Reservation
 from regional_agent.session.site import Site
+from regional_agent.session.site_policy import Asked, refuses
 
 _NOWHERE = Placement(pool="")
 
@@ -111,6 +119,10 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     if isinstance(admitted, Refusal):
         _refuse(site, command, ticket, admitted, now, do)
         return
+    forbidden = _forbidden(site, command, admitted, now)
+    if forbidden is not None:
+        _refuse(site, command, ticket, forbidden, now, do)
+        return
     reserved = site.ledger.reserve(command.uid, request_of(command.placement))
     if isinstance(reserved, Refusal):
         _refuse(site, command, ticket, reserved, now, do)
@@ -122,6 +134,18 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     site.write_acceptance(held, command, do)
     site.tell(held, _accepted(command.dispatch_seq, reservation), now.broker_ms, do)
     launch(held, do, look_first=site.look_first)
+
+
+def _forbidden(
+    site: Site, command: Dispatch, admitted: Admitted, now: Now
+) -> Refusal | None:
+    """Why the site's people do not want it now."""
+    closed = not_taken(admitted.ticket, site.rules)
+    if closed is not None:
+        return closed
+    request = request_of(command.placement)
+    asked = Asked(admitted.ticket, admitted.spec, command.placement, request)
+    return refuses(site.rules.policy, site.rules.cluster, asked, site.standing(now.broker_ms))
 
 
 def launch(held: Held, do: Actions, *, staged: bool = False, look_first: bool = False) -> None:
@@ -179,9 +203,13 @@ def _prepare(site: Site, command: Prepare, now: Now, do: Actions) -> None:
     if command.uid != f"{ticket.job}-0":
         do.effects.append(Complain(f"{command.uid}: the ticket is not one to prepare"))
         return
-    admitted = admit_spec(command, ticket, site.rules)
+    admitted = read_spec(command, ticket)
     if isinstance(admitted, Refusal):
         do.effects.append(Complain(admitted.text))
+        return
+    closed = not_taken(ticket, site.rules)
+    if closed is not None:
+        do.effects.append(Complain(closed.text))
         return
     blobs = {file.sha256: file.size_bytes for file in admitted.spec.files}
     if admitted.spec.workdir is not None:

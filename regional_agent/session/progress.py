@@ -13,6 +13,7 @@ from regional_agent.session.inputs import (
     LaunchRefused,
     LocalView,
     Now,
+    SiteStops,
     SliceIs,
     Staged,
     Submitted,
@@ -22,6 +23,8 @@ from regional_agent.session.site import TASK_EVENTS_UNACKNOWLEDGED_MAX, Site
 
 TOMBSTONE_MS = 24 * 3_600_000
 NEVER_STARTED = "never started here"
+EVICTED = "evicted"
+EVICTED_TEXT = "evicted by the site"
 
 
 def staged(site: Site, done: Staged, now: Now, do: Actions) -> None:
@@ -40,7 +43,8 @@ def launch_refused(site: Site, refused: LaunchRefused, now: Now, do: Actions) ->
     if held is None or not held.live:
         return
     if held.stop_why:
-        site.end(held, Ended("cancelled", text=NEVER_STARTED), now.broker_ms, do)
+        ended = _as_stopped(held, Ended("cancelled", text=NEVER_STARTED))
+        site.end(held, ended, now.broker_ms, do)
         return
     said = Refused(held.dispatch_seq, refused.code, refused.text)
     site.end(held, said, now.broker_ms, do)
@@ -125,13 +129,31 @@ def _end(site: Site, held: Held, done: Collected, now: Now, do: Actions) -> None
     detail = view.detail if view.started_ms else (view.detail or NEVER_STARTED)
     texts = [text for text in (detail, done.note) if text]
     said = replace(
-        ended_of(view.outcome, "; ".join(texts)),
+        _as_stopped(held, ended_of(view.outcome, "; ".join(texts))),
         usage=held.usage(view),
         outputs=done.outputs,
         unstarted=view.unstarted if held.is_array else Ended("").unstarted,
         logs=done.logs,
     )
     site.end(held, said, _broker_time(view.ended_ms or now.site_ms, now), do)
+
+
+def _as_stopped(held: Held, ended: Ended) -> Ended:
+    """What the site's people evicted was preempted: it may run elsewhere."""
+    if held.stop_why != EVICTED or ended.kind != "cancelled":
+        return ended
+    text = f"{EVICTED_TEXT}; {ended.text}" if ended.text else EVICTED_TEXT
+    return replace(ended, kind="preempted", text=text)
+
+
+def site_stops(site: Site, stops: SiteStops, now: Now, do: Actions) -> None:
+    """End attempts for the site's people. What is being stopped already keeps its reason."""
+    for held in site.live:
+        if held.stop_why or not (stops.uids is None or held.uid in stops.uids):
+            continue
+        held.stop_why = stops.why
+        site.remember(held, now, do)
+        do.effects.append(Cancel(held.uid, stops.grace_s))
 
 
 def slice_is(site: Site, done: SliceIs, now: Now, do: Actions) -> None:

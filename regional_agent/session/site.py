@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from federation.site_limits import ClosedWindow
 from federation.tickets import Ticket
 from regional_agent.session.actions import Accept, Actions, Remember, Tell
 from regional_agent.session.admission import SiteRules
@@ -18,8 +19,10 @@ from regional_agent.session.events import Ended, Refused, Said
 from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
 from regional_agent.session.inputs import Now
 from regional_agent.session.ledger import Ledger
+from regional_agent.session.site_policy import SitePolicy, Standing
 
 MEASURED_STARTS = 200
+_MINUTE_MS = 60_000
 TASK_EVENTS_UNACKNOWLEDGED_MAX = 4
 
 
@@ -39,6 +42,7 @@ class Site:
     look_first: bool = False
     start_delays_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MEASURED_STARTS))
     changes: int = 0
+    _windows: tuple[int, tuple[ClosedWindow, ...]] = (0, ())
 
     def hold(self, command: Dispatch, ticket: Ticket | None, now: Now) -> Held:
         """Begin to know an attempt; without a ticket it is one that never runs here."""
@@ -100,6 +104,20 @@ class Site:
                 self.tell(held, said, at_ms or now.broker_ms, do)
         if held.last is not None:
             self.end(held, held.last, held.ended_ms or now.broker_ms, do)
+
+    def standing(self, now_ms: int) -> Standing:
+        """The site as its rules look at it; when it closes is worked out once a minute."""
+        minute = now_ms // _MINUTE_MS + 1
+        if self._windows[0] != minute:
+            self._windows = minute, self.rules.policy.windows(now_ms)
+        return Standing(self.ledger, self.waiting, self._windows[1], now_ms)
+
+    def set_policy(self, policy: SitePolicy) -> None:
+        """Other rules from now on; what was accepted stays accepted."""
+        if policy != self.rules.policy:
+            self.rules = replace(self.rules, policy=policy)
+            self._windows = 0, ()
+            self.changes += 1
 
     @property
     def waiting(self) -> int:

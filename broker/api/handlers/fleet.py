@@ -9,6 +9,7 @@ from aiohttp import web
 from broker.api.problems import Problem, field_problem, not_found
 from broker.api.routes import Call, answer
 from broker.api.services import ApiSettings
+from broker.api.site_rules import site_rules
 from broker.api.views import usd, utc
 from broker.model.fleet import Capacity, ClusterState, ClusterView, PoolCapacity, PoolPrice
 from broker.state.cluster_records import change_cluster
@@ -54,6 +55,8 @@ def cluster_view(view: ClusterView, running: int, now_ms: int) -> dict[str, Any]
         "region": identity.region,
         "state": identity.state.value,
         "site_state": capacity.state if capacity else None,
+        "site_reason": capacity.state_reason if capacity else "",
+        "site_rules": site_rules(capacity),
         "scheduler": identity.scheduler,
         "isolation": identity.isolation,
         "capabilities": list(identity.capabilities),

@@ -984,6 +984,9 @@ class CapacityReport(google.protobuf.message.Message):
     STATE_FIELD_NUMBER: builtins.int
     MAX_SUBMIT_FIELD_NUMBER: builtins.int
     MAX_ARRAY_FIELD_NUMBER: builtins.int
+    STATE_REASON_FIELD_NUMBER: builtins.int
+    LIMITS_FIELD_NUMBER: builtins.int
+    WINDOWS_FIELD_NUMBER: builtins.int
     generation: builtins.int
     as_of_ms: builtins.int
     reflects_dispatch_seq: builtins.int
@@ -993,12 +996,21 @@ class CapacityReport(google.protobuf.message.Message):
     """learned start delay once dispatched; 0 = unknown"""
     start_p90_ms: builtins.int
     state: builtins.str
-    """open | draining | paused"""
+    """open | draining | paused | blackout"""
     max_submit: builtins.int
     """0 = no limit"""
     max_array: builtins.int
+    state_reason: builtins.str
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PoolCapacity]: ...
+    @property
+    def limits(self) -> Global___SiteLimits:
+        """the site's own rules as they are now"""
+
+    @property
+    def windows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClosedWindow]:
+        """now and ahead: nothing of the federation runs in them"""
+
     def __init__(
         self,
         *,
@@ -1013,10 +1025,110 @@ class CapacityReport(google.protobuf.message.Message):
         state: builtins.str = ...,
         max_submit: builtins.int = ...,
         max_array: builtins.int = ...,
+        state_reason: builtins.str = ...,
+        limits: Global___SiteLimits | None = ...,
+        windows: collections.abc.Iterable[Global___ClosedWindow] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["limits", b"limits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "limits", b"limits", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state", "state_reason", b"state_reason", "windows", b"windows"]) -> None: ...
 
 Global___CapacityReport: typing_extensions.TypeAlias = CapacityReport
+
+@typing.final
+class ClosedWindow(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FROM_MS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    from_ms: builtins.int
+    until_ms: builtins.int
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        from_ms: builtins.int = ...,
+        until_ms: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["from_ms", b"from_ms", "reason", b"reason", "until_ms", b"until_ms"]) -> None: ...
+
+Global___ClosedWindow: typing_extensions.TypeAlias = ClosedWindow
+
+@typing.final
+class NameRule(google.protobuf.message.Message):
+    """Shell patterns; a name is taken if none of deny fits and, where allow has any, one of those does."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ALLOW_FIELD_NUMBER: builtins.int
+    DENY_FIELD_NUMBER: builtins.int
+    @property
+    def allow(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def deny(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        allow: collections.abc.Iterable[builtins.str] | None = ...,
+        deny: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow", b"allow", "deny", b"deny"]) -> None: ...
+
+Global___NameRule: typing_extensions.TypeAlias = NameRule
+
+@typing.final
+class SiteLimits(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANTS_FIELD_NUMBER: builtins.int
+    USERS_FIELD_NUMBER: builtins.int
+    IMAGES_FIELD_NUMBER: builtins.int
+    COMMANDS_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
+    MAX_PENDING_FIELD_NUMBER: builtins.int
+    MAX_WALLTIME_S_FIELD_NUMBER: builtins.int
+    GUEST_PERMILLE_FIELD_NUMBER: builtins.int
+    BANNED_FIELD_NUMBER: builtins.int
+    NOTHING_FOR_GUESTS_FIELD_NUMBER: builtins.int
+    max_pending: builtins.int
+    """0 = no limit"""
+    max_walltime_s: builtins.int
+    """0 = no limit"""
+    guest_permille: builtins.int
+    """0 = not stated"""
+    nothing_for_guests: builtins.bool
+    """a guest share of 0"""
+    @property
+    def tenants(self) -> Global___NameRule: ...
+    @property
+    def users(self) -> Global___NameRule: ...
+    @property
+    def images(self) -> Global___NameRule: ...
+    @property
+    def commands(self) -> Global___NameRule: ...
+    @property
+    def pools(self) -> Global___NameRule: ...
+    @property
+    def banned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tenants: Global___NameRule | None = ...,
+        users: Global___NameRule | None = ...,
+        images: Global___NameRule | None = ...,
+        commands: Global___NameRule | None = ...,
+        pools: Global___NameRule | None = ...,
+        max_pending: builtins.int = ...,
+        max_walltime_s: builtins.int = ...,
+        guest_permille: builtins.int = ...,
+        banned: collections.abc.Iterable[builtins.str] | None = ...,
+        nothing_for_guests: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["commands", b"commands", "images", b"images", "pools", b"pools", "tenants", b"tenants", "users", b"users"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["banned", b"banned", "commands", b"commands", "guest_permille", b"guest_permille", "images", b"images", "max_pending", b"max_pending", "max_walltime_s", b"max_walltime_s", "nothing_for_guests", b"nothing_for_guests", "pools", b"pools", "tenants", b"tenants", "users", b"users"]) -> None: ...
+
+Global___SiteLimits: typing_extensions.TypeAlias = SiteLimits
 
 @typing.final
 class PoolCapacity(google.protobuf.message.Message):

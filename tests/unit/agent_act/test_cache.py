@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from federation.refusals import Refusal, RefusalCode
 from regional_agent.act.blobs import BlobUnavailable
 from regional_agent.act.cache import Bad, BlobCache
+from regional_agent.act.cache_index import CacheIndex
 from regional_agent.act.cache_value import HALF_LIFE_S, Item, Kind, Pace, pace_of, victims, worth_s
 from regional_agent.act.stage import Staged, StageFile, Stager, StageRequest
 from tests.unit.agent_act.test_stage import Shelf, Ticking, member, tar_of, work
@@ -182,3 +184,13 @@ async def test_a_source_that_breaks_off_is_told_from_one_that_refuses(tmp_path: 
     assert isinstance(bad.value.__cause__, BlobUnavailable)
     shelf.broken = False
     assert (await cache.have([blob])).fetched_bytes == 4
+
+
+def test_an_index_that_is_closed_while_it_is_opened_breaks_nothing(tmp_path):
+    index = CacheIndex(tmp_path)
+    for _ in range(200):
+        opening = threading.Thread(target=index.open)
+        opening.start()
+        index.close()
+        opening.join()
+        index.close()

@@ -1,0 +1,32 @@
+"""Where a site's own rules, as it reports them, keep a job out. Pure.
+
+The site enforces them itself; here they save a way to a refusal and tell people why. Rules about
+users and commands are left to the site: jobs alike are planned together, whoever submitted them.
+"""
+
+from __future__ import annotations
+
+from broker.model.fleet import ClusterView
+from federation.jobs import JobSpec
+from federation.refusals import Refusal
+from federation.site_limits import (
+    NO_LIMITS,
+    refuses_image,
+    refuses_person,
+    refuses_runtime,
+    refuses_time,
+)
+
+
+def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> Refusal | None:
+    """Why the site's rules keep a job out now; None where they do not."""
+    capacity, name = view.capacity, view.identity.name
+    if capacity is None or (capacity.limits is NO_LIMITS and not capacity.windows):
+        return None
+    limits, runtime_s = capacity.limits, spec.max_runtime_s or 0
+    return (
+        refuses_person(limits, name, tenant, "")
+        or refuses_image(limits, name, spec.image)
+        or refuses_runtime(limits, name, runtime_s)
+        or refuses_time(capacity.windows, name, runtime_s, now_ms)
+    )
