@@ -36,3 +36,50 @@ class StoredProblemView(Open):
 
     version: int
     recorded: dict[str, Any]
+
+
+class GainView(Open):
+    """Decisions beside the greedy floor of the same problems. `saved_usd` and `sooner_s` are of the
+    copies that both place; `more_copies` only the decisions started, which would have waited for
+    `wait_saved_s` at least."""
+
+    measured: int
+    gaining: int
+    copies: int
+    floor_copies: int
+    more_copies: int
+    fewer_copies: int
+    cost_usd: float
+    floor_cost_usd: float
+    saved_usd: float
+    sooner_s: float
+    wait_saved_s: float
+
+
+class CalibrationView(Open):
+    """Predicted starts: the share that came true within p50 (half, if well calibrated) and within
+    p90 (nine of ten). `start`: from the decision on; `wait`: of jobs that waited for room."""
+
+    kind: Literal["start", "wait"]
+    predictions: int
+    within_p50: float
+    within_p90: float
+
+
+class DecisionDayView(Open):
+    """One day (UTC). `gain` is null for users, and where nothing was measured."""
+
+    day: str
+    decisions: int
+    optimal: int
+    placed: int
+    gain: GainView | None
+    calibration: list[CalibrationView]
+
+
+class DecisionStatsView(Open):
+    """Decisions by day, the oldest first."""
+
+    from_at: str | None
+    to_at: str | None
+    days: list[DecisionDayView]

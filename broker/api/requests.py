@@ -161,6 +161,12 @@ class CyclesQuery(Query):
     limit: Annotated[WireInt, Field(ge=1, le=1000)] = 50
 
 
+class StatsQuery(Query):
+    """Of how many days, today included."""
+
+    days: Annotated[WireInt, Field(ge=1, le=30)] = 7
+
+
 # Bodies -------------------------------------------------------------------------------------------
 
 

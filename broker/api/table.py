@@ -269,6 +269,11 @@ INSIGHT = (
         "The problem of a decision, to decide it again", "decisions",
         {200: Answer("the problem", i.StoredProblemView)}, access=Access.OPERATOR,
     ),
+    Route(
+        "GET", "/v1/decide/stats", cycles.stats,
+        "What decisions gained over the floor, and how predictions came true", "decisions",
+        {200: Answer("by day", i.DecisionStatsView)}, query=r.StatsQuery,
+    ),
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN, *POLICIES, *INSIGHT)

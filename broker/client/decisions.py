@@ -23,6 +23,12 @@ async def stored_problem(client: Client, cycle: str) -> bytes:
     return (await client.transport.send(request)).body
 
 
+async def decision_stats(client: Client, days: int) -> Document:
+    """What decisions gained and how predictions came true, by day."""
+    request = Request("GET", "/decide/stats", {"days": str(days)})
+    return _object(await client.transport.send(request))
+
+
 def _object(answer: Answer) -> Document:
     document = answer.document()
     if not isinstance(document, dict):

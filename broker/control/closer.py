@@ -15,7 +15,14 @@ from functools import partial
 from broker.act.gateway import Forget, Gateway, SiteSilent
 from broker.control.books import Books
 from broker.control.closing_receipt import closing_receipt
-from broker.control.ledger_entries import attempt_entry, audit_entry, job_entry, usage_entry
+from broker.control.ledger_entries import (
+    attempt_entry,
+    audit_entry,
+    job_entry,
+    start_prediction,
+    usage_entry,
+)
+from broker.feedback.entries import merged
 from broker.feedback.ports import (
     AuditEntry,
     FeedbackUnavailable,
@@ -106,12 +113,13 @@ class Closer:
 
     def close_attempt(self, job: Job, attempt: Attempt) -> None:
         """An attempt ended: its row now, its logs as soon as the site gives them."""
-        usage = usage_entry(attempt)
+        usage, predicted = usage_entry(attempt), start_prediction(attempt)
         self._add(
             LedgerBatch(
                 attempts=(attempt_entry(attempt),),
                 receipts=(closing_receipt(attempt),),
                 usage=(usage,) if usage else (),
+                predictions=(predicted,) if predicted else (),
             )
         )
         self._attempts.put_nowait(attempt)
@@ -171,7 +179,7 @@ class Closer:
 
     async def _write(self, rows: Sequence[LedgerBatch]) -> None:
         """Write rows; one that the ledger cannot hold is left out, and an alarm."""
-        batch = _merged(rows)
+        batch = merged(rows)
         try:
             await self._patiently(partial(self._ports.ledger.record, batch))
         except ValueError as error:
@@ -316,14 +324,3 @@ def _entries(batch: LedgerBatch) -> list[LedgerBatch]:
         for kind in fields(LedgerBatch)
         for entry in getattr(batch, kind.name)
     ]
-
-
-def _merged(rows: Sequence[LedgerBatch]) -> LedgerBatch:
-    return LedgerBatch(
-        jobs=tuple(entry for row in rows for entry in row.jobs),
-        attempts=tuple(entry for row in rows for entry in row.attempts),
-        receipts=tuple(entry for row in rows for entry in row.receipts),
-        usage=tuple(entry for row in rows for entry in row.usage),
-        audit=tuple(entry for row in rows for entry in row.audit),
-        cycles=tuple(entry for row in rows for entry in row.cycles),
-    )

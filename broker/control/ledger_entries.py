@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from broker.feedback.ports import AttemptEntry, AuditEntry, JobEntry, UsageEntry
+from broker.feedback.ports import (
+    AttemptEntry,
+    AuditEntry,
+    JobEntry,
+    PredictionEntry,
+    UsageEntry,
+)
 from broker.lifecycle.commands import Audit
 from broker.lifecycle.outcomes import cost_micro_usd
 from broker.model.jobs import Attempt, Job, Outcome
@@ -42,6 +48,22 @@ def attempt_entry(attempt: Attempt) -> AttemptEntry:
         launch_ms=attempt.launch_ms,
         fetched_bytes=attempt.fetched_bytes,
         cached_bytes=attempt.cached_bytes,
+    )
+
+
+def start_prediction(attempt: Attempt) -> PredictionEntry | None:
+    """How its start was expected when it was placed, and how it was; None where it never started,
+    or nothing had been learned yet to expect it by."""
+    took_ms = attempt.started_ms - attempt.placed_ms
+    if not attempt.started_ms or not attempt.expected_start_p90_ms or took_ms < 0:
+        return None
+    return PredictionEntry(
+        subject=attempt.uid,
+        kind="start",
+        at_ms=attempt.placed_ms,
+        p50_ms=attempt.expected_start_delay_ms,
+        p90_ms=attempt.expected_start_p90_ms,
+        actual_ms=took_ms,
     )
 
 

@@ -45,7 +45,8 @@ class Recorder:
             self._keeper.keep(
                 Decision(
                     cycle.cycle, cycle.started_ms, cycle.revision, cycle.problem, cycle.decided
-                )
+                ),
+                closer.add,
             )
         if not cycle.applier.placed:
             return

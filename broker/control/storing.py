@@ -1,7 +1,8 @@
-"""Every decision is stored with its problem, so that anyone with the file can decide it again.
+"""Every decision is stored with its problem, so that anyone with the file can decide it again; and
+it is measured against the greedy floor of that problem.
 
-Storing never holds a cycle up and costs at most a fifth of one core: when cycles come faster than
-that, those without a gap and without an alarm are passed over, and counted.
+This never holds a cycle up and costs at most a fifth of one core: when cycles come faster than
+that, those without a gap and without an alarm are passed over.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import gzip
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from platform import machine, python_version
 from typing import Any
 
-from broker.control.cycle import Decided
+from broker.control.cycle import TIMER_S, Decided
 from broker.decide.answer import plan_to_json
+from broker.decide.decision import NoVerifiedPlan, decide_floor
+from broker.decide.gain import gain_over
 from broker.decide.problem_json import problem_to_json
 from broker.feedback.decisions import DecisionStore
-from broker.feedback.ports import FeedbackUnavailable
+from broker.feedback.ports import FeedbackUnavailable, GainEntry, LedgerBatch
 from broker.model.plan import Plan, PlanStatus
 from broker.model.problem import Problem
 from federation.environment import Clock
@@ -53,6 +56,30 @@ class Decision:
         if plan.notes or (plan.status is PlanStatus.FLOOR and plan.assignments):
             return "alarm"
         return "gap" if plan.gap is not None and plan.gap > GAP_KEPT else ""
+
+
+class _Kept:
+    """A decision to store and measure, and when the next one came."""
+
+    def __init__(self, decision: Decision, add: Callable[[LedgerBatch], None]) -> None:
+        self.decision = decision
+        self._add = add
+        self._next: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def followed(self, at_ms: int) -> None:
+        """The next decision was made."""
+        if not self._next.done():
+            self._next.set_result(at_ms)
+
+    async def write(self, gain: GainEntry) -> None:
+        """Write what it gained. What only the plan starts would have waited until the next cycle,
+        which comes within `TIMER_S` where something waits."""
+        await asyncio.wait([self._next], timeout=TIMER_S)
+        wait_ms = round(TIMER_S * 1000)
+        if self._next.done():
+            wait_ms = min(max(self._next.result() - self.decision.at_ms, 0), wait_ms)
+        more = gain.more_copies - gain.fewer_copies
+        self._add(LedgerBatch(gains=(replace(gain, wait_saved_ms=more * wait_ms),)))
 
 
 def build_facts() -> dict[str, str]:
@@ -99,24 +126,52 @@ def packed(decision: Decision, build: Mapping[str, str]) -> bytes:
     return gzip.compress(text.encode(), compresslevel=1, mtime=0)
 
 
+def measured_gain(decision: Decision) -> GainEntry:
+    """What it gained over the floor; how long others would have waited is not known here."""
+    plan = decision.decided.plan
+    floor = decide_floor(decision.problem)
+    gain = gain_over(decision.problem, plan, floor)
+    return GainEntry(
+        cycle=decision.cycle,
+        at_ms=decision.at_ms,
+        copies=gain.copies,
+        floor_copies=gain.floor_copies,
+        accelerators=gain.accelerators,
+        floor_accelerators=gain.floor_accelerators,
+        more_copies=gain.more_copies,
+        fewer_copies=gain.fewer_copies,
+        cost_micro_usd=round(gain.cost_usd * 1e6),
+        floor_cost_micro_usd=round(gain.floor_cost_usd * 1e6),
+        saved_micro_usd=round(gain.saved_usd * 1e6),
+        sooner_ms=round(gain.sooner_s * 1e3),
+        wait_saved_ms=0,
+    )
+
+
 class DecisionKeeper:
-    """Stores decisions in the background, one at a time."""
+    """Stores and measures decisions in the background, one at a time."""
 
     def __init__(self, store: DecisionStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._build = build_facts()
-        self._waiting: deque[Decision] = deque()
+        self._waiting: deque[_Kept] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._last: _Kept | None = None
+        self._measured: set[asyncio.Task[None]] = set()
         self.passed_over = 0
 
-    def keep(self, decision: Decision) -> None:
-        """Store it when there is time. Where too many wait, the oldest ordinary one is passed
-        over."""
-        self._waiting.append(decision)
+    def keep(self, decision: Decision, add: Callable[[LedgerBatch], None]) -> None:
+        """Store it when there is time, and `add` what it gained to the ledger. Where too many
+        wait, the oldest ordinary one is passed over."""
+        if self._last is not None:
+            self._last.followed(decision.at_ms)
+        self._last = _Kept(decision, add)
+        self._waiting.append(self._last)
         if len(self._waiting) > WAITING_MAX:
-            plain = next((item for item in self._waiting if not item.why), self._waiting[0])
-            self._waiting.remove(plain)
+            waiting = self._waiting
+            plain = next((item for item in waiting if not item.decision.why), waiting[0])
+            waiting.remove(plain)
             self.passed_over += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
@@ -128,12 +183,16 @@ class DecisionKeeper:
 
     async def _work(self) -> None:
         while self._waiting:
-            decision = self._waiting.popleft()
-            began_s = self._clock.monotonic_s()
+            kept = self._waiting.popleft()
+            decision, began_s = kept.decision, self._clock.monotonic_s()
             try:
                 body = await asyncio.to_thread(packed, decision, self._build)
                 await self._store.put(decision.cycle, decision.why, body)
-            except (FeedbackUnavailable, ValueError) as error:
-                log.warning("cycle %s is not stored: %s", decision.cycle, error)
+                gain = await asyncio.to_thread(measured_gain, decision)
+                task = asyncio.create_task(kept.write(gain))
+                self._measured.add(task)
+                task.add_done_callback(self._measured.discard)
+            except (FeedbackUnavailable, NoVerifiedPlan, ValueError) as error:
+                log.warning("cycle %s is not stored or measured: %s", decision.cycle, error)
             if self._waiting:
                 await asyncio.sleep(RESTS * (self._clock.monotonic_s() - began_s))

@@ -15,6 +15,8 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from broker.feedback.decision_entries import GainEntry, PredictionEntry
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -186,6 +188,8 @@ class LedgerBatch:
     usage: tuple[UsageEntry, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     cycles: tuple[CycleEntry, ...] = ()
+    gains: tuple[GainEntry, ...] = ()
+    predictions: tuple[PredictionEntry, ...] = ()
 
 
 class JobCursor(NamedTuple):
@@ -246,7 +250,10 @@ class OutcomeTotal:
     cost_micro_usd: int
 
 
-Entry = TypeVar("Entry", JobEntry, AttemptEntry, ReceiptEntry, UsageEntry, CycleEntry, AuditEntry)
+Entry = TypeVar(
+    "Entry", JobEntry, AttemptEntry, ReceiptEntry, UsageEntry, CycleEntry, AuditEntry, GainEntry,
+    PredictionEntry,
+)  # fmt: skip
 
 
 def clean_text(text: str, *, trim: bool = False) -> str:
@@ -298,24 +305,17 @@ def _read(kind: type) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]
 def cleaned_batch(batch: LedgerBatch) -> LedgerBatch:
     """Every entry of the batch `cleaned`. Raises ValueError as that does."""
     return LedgerBatch(
-        jobs=tuple(cleaned(entry) for entry in batch.jobs),
-        attempts=tuple(cleaned(entry) for entry in batch.attempts),
-        receipts=tuple(cleaned(entry) for entry in batch.receipts),
-        usage=tuple(cleaned(entry) for entry in batch.usage),
-        audit=tuple(cleaned(entry) for entry in batch.audit),
-        cycles=tuple(cleaned(entry) for entry in batch.cycles),
+        **{kind.name: tuple(map(cleaned, getattr(batch, kind.name))) for kind in fields(batch)}
     )
 
 
 def merged(batches: Sequence[LedgerBatch]) -> LedgerBatch:
     """All entries of the batches, in order, as one batch."""
     return LedgerBatch(
-        jobs=tuple(entry for batch in batches for entry in batch.jobs),
-        attempts=tuple(entry for batch in batches for entry in batch.attempts),
-        receipts=tuple(entry for batch in batches for entry in batch.receipts),
-        usage=tuple(entry for batch in batches for entry in batch.usage),
-        audit=tuple(entry for batch in batches for entry in batch.audit),
-        cycles=tuple(entry for batch in batches for entry in batch.cycles),
+        **{
+            kind.name: tuple(entry for batch in batches for entry in getattr(batch, kind.name))
+            for kind in fields(LedgerBatch)
+        }
     )
 
 

@@ -151,6 +151,26 @@ audit = Table(
     UniqueConstraint("subject", "key"),
 )
 
+gains = Table(
+    "gains",
+    metadata,
+    Column("cycle", Text, primary_key=True),
+    *(_big(name) for name in ("at_ms", "copies", "floor_copies", "accelerators")),
+    *(_big(name) for name in ("floor_accelerators", "more_copies", "fewer_copies")),
+    *(_big(name) for name in ("cost_micro_usd", "floor_cost_micro_usd", "saved_micro_usd")),
+    *(_big(name) for name in ("sooner_ms", "wait_saved_ms")),
+    Index("gains_by_time", "at_ms"),
+)
+
+predictions = Table(
+    "predictions",
+    metadata,
+    *(_text(name) for name in ("subject", "kind")),
+    *(_big(name) for name in ("at_ms", "p50_ms", "p90_ms", "actual_ms")),
+    PrimaryKeyConstraint("subject", "kind"),
+    Index("predictions_by_time", "at_ms"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -170,7 +190,27 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             "CREATE INDEX IF NOT EXISTS attempts_by_cluster ON attempts (cluster, ended_ms)",
         ),
     ),
-)
+    Migration(
+        4,
+        (
+            "CREATE TABLE IF NOT EXISTS gains (cycle TEXT NOT NULL PRIMARY KEY, "
+            + ", ".join(
+                f"{name} BIGINT NOT NULL"
+                for name in (
+                    "at_ms", "copies", "floor_copies", "accelerators", "floor_accelerators",
+                    "more_copies", "fewer_copies", "cost_micro_usd", "floor_cost_micro_usd",
+                    "saved_micro_usd", "sooner_ms", "wait_saved_ms",
+                )
+            )
+            + ")",
+            "CREATE INDEX IF NOT EXISTS gains_by_time ON gains (at_ms)",
+            "CREATE TABLE IF NOT EXISTS predictions (subject TEXT NOT NULL, kind TEXT NOT NULL, "
+            "at_ms BIGINT NOT NULL, p50_ms BIGINT NOT NULL, p90_ms BIGINT NOT NULL, "
+            "actual_ms BIGINT NOT NULL, PRIMARY KEY (subject, kind))",
+            "CREATE INDEX IF NOT EXISTS predictions_by_time ON predictions (at_ms)",
+        ),
+    ),
+)  # fmt: skip
 
 
 def insert_new(table: Table, dialect: str) -> Insert:

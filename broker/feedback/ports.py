@@ -11,6 +11,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Collection, Sequence, 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from broker.feedback.decision_entries import DecisionDays, GainEntry, PredictionEntry
 from broker.feedback.entries import (
     AttemptEntry,
     AuditEntry,
@@ -39,7 +40,9 @@ __all__ = [
     "BlobStore",
     "BlobTooLarge",
     "CycleEntry",
+    "DecisionDays",
     "FeedbackUnavailable",
+    "GainEntry",
     "JobCursor",
     "JobEntry",
     "JobFilter",
@@ -50,6 +53,7 @@ __all__ = [
     "LogStore",
     "LogStream",
     "OutcomeTotal",
+    "PredictionEntry",
     "ReceiptEntry",
     "SchemaTooNew",
     "SweepResult",
@@ -238,9 +242,13 @@ class Ledger(Protocol):
         """The last decisions, newest first."""
 
     @abstractmethod
+    async def decision_days(self, from_ms: int, to_ms: int) -> DecisionDays:
+        """Decisions, their gains and the predictions with `from_ms <= at_ms < to_ms`, by day."""
+
+    @abstractmethod
     async def forget_cycles(self, before_ms: int) -> int:
-        """Drop decision figures older than this (they come every few seconds, and are the one
-        table that may shrink); returns how many went."""
+        """Drop figures of decisions, gains and predictions older than this (they come every few
+        seconds, and are the only tables that may shrink); returns how many decisions went."""
 
     @abstractmethod
     async def close(self) -> None:

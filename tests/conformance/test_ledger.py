@@ -29,7 +29,9 @@ from tests.unit.feedback.builders import (
     JOB,
     NOW_MS,
     a_cycle,
+    a_gain,
     a_job,
+    a_prediction,
     a_receipt,
     a_usage,
     an_attempt,
@@ -344,3 +346,41 @@ async def test_jobs_are_counted_by_how_they_ended(ledger: Ledger) -> None:
     of_other = OutcomeTotal(tenant="other", outcome="failed", jobs=1, cost_micro_usd=2_000)
     assert await ledger.outcomes(None, *day) == (*of_acme, of_other)
     assert await ledger.outcomes("nobody", *day) == ()
+
+
+async def test_decisions_are_added_up_by_day(ledger: Ledger) -> None:
+    day = NOW_MS // 86_400_000
+    tomorrow_ms = (day + 1) * 86_400_000
+    await ledger.record(
+        LedgerBatch(
+            cycles=(
+                a_cycle("1-1", placed=3), a_cycle("1-2", placed=4, status="feasible"),
+                a_cycle("1-3", at_ms=tomorrow_ms),
+            ),
+            gains=(
+                a_gain("1-1"), a_gain("1-2", saved_micro_usd=-500_000, more_copies=0),
+                a_gain("1-3", at_ms=tomorrow_ms), a_gain("1-3", at_ms=tomorrow_ms, copies=99),
+            ),
+            predictions=(
+                a_prediction("a"), a_prediction("b", actual_ms=400),
+                a_prediction("c", actual_ms=901), a_prediction("c", kind="wait", at_ms=tomorrow_ms),
+                a_prediction("a", actual_ms=1),
+            ),
+        )
+    )  # fmt: skip
+    days = await ledger.decision_days(day * 86_400_000, tomorrow_ms + 1)
+    assert [(c.day, c.cycles, c.optimal, c.placed) for c in days.cycles] == [
+        (day, 2, 1, 7), (day + 1, 1, 1, 0),
+    ]  # fmt: skip
+    today, next_day = days.gains
+    assert (today.day, today.measured, today.gaining) == (day, 2, 1)
+    assert (today.saved_micro_usd, today.more_copies, today.sooner_ms) == (2_000_000, 1, -600)
+    assert (next_day.measured, next_day.copies) == (1, 5), "a repeat changes nothing"
+    assert [
+        (c.day, c.kind, c.predictions, c.within_p50, c.within_p90) for c in days.calibration
+    ] == [(day, "start", 3, 1, 2), (day + 1, "wait", 1, 0, 1)]
+    only = await ledger.decision_days(tomorrow_ms, tomorrow_ms + 1)
+    assert [g.day for g in only.gains] == [c.day for c in only.cycles] == [day + 1]
+    assert await ledger.forget_cycles(tomorrow_ms) == 2
+    left = await ledger.decision_days(0, tomorrow_ms + 1)
+    assert [g.day for g in left.gains] == [c.day for c in left.calibration] == [day + 1]

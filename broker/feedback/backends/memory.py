@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.feedback.blobs import StreamCheck, check_sha256, check_tenant
+from broker.feedback.decision_days import decision_days
+from broker.feedback.decision_entries import DecisionDays, GainEntry, PredictionEntry
 from broker.feedback.decisions import (
     DecisionLimits,
     DecisionStore,
@@ -63,6 +65,8 @@ class MemoryLedger(Ledger):
         self._usage: dict[tuple[str, int], UsageEntry] = {}
         self._cycles: dict[str, CycleEntry] = {}
         self._audit: dict[str, dict[str, AuditEntry]] = {}
+        self._gains: dict[str, GainEntry] = {}
+        self._predictions: dict[tuple[str, str], PredictionEntry] = {}
 
     async def record(self, batch: LedgerBatch) -> None:
         """See `Ledger`."""
@@ -80,6 +84,10 @@ class MemoryLedger(Ledger):
             self._cycles.setdefault(cycle.cycle, cycle)
         for audit in batch.audit:
             self._audit.setdefault(audit.subject, {}).setdefault(audit.key, audit)
+        for gain in batch.gains:
+            self._gains.setdefault(gain.cycle, gain)
+        for made in batch.predictions:
+            self._predictions.setdefault((made.subject, made.kind), made)
 
     async def job(self, job: str) -> JobEntry | None:
         """See `Ledger`."""
@@ -146,8 +154,15 @@ class MemoryLedger(Ledger):
         """See `Ledger`."""
         return tuple(reversed(self._cycles.values()))[:limit]
 
+    async def decision_days(self, from_ms: int, to_ms: int) -> DecisionDays:
+        """See `Ledger`."""
+        rows = (self._cycles.values(), self._gains.values(), self._predictions.values())
+        return decision_days(*rows, (from_ms, to_ms))
+
     async def forget_cycles(self, before_ms: int) -> int:
         """See `Ledger`."""
+        self._gains = {k: e for k, e in self._gains.items() if e.at_ms >= before_ms}
+        self._predictions = {k: e for k, e in self._predictions.items() if e.at_ms >= before_ms}
         old = [cycle for cycle, entry in self._cycles.items() if entry.at_ms < before_ms]
         for cycle in old:
             del self._cycles[cycle]

@@ -38,6 +38,15 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 
 from broker.feedback import ledger_schema as schema
 from broker.feedback.backends.durable_files import locked, make_directory
+from broker.feedback.backends.ledger_queries import (
+    calibration_query,
+    cycles_query,
+    gains_query,
+    numbers,
+    outcomes_query,
+    usage_query,
+)
+from broker.feedback.decision_entries import CalibrationTotal, CycleTotal, DecisionDays, GainTotal
 from broker.feedback.entries import as_row, clean_text, cleaned_batch, cleaned_filter, merged
 from broker.feedback.grouping import GroupWriter
 from broker.feedback.ports import (
@@ -136,15 +145,15 @@ class SqlLedger(Ledger):
 
     async def usage(self, tenant: str | None, from_ms: int, to_ms: int) -> tuple[UsageTotal, ...]:
         """See `Ledger`."""
-        rows = await self._read(_usage_query(tenant, from_ms, to_ms))
-        return tuple(UsageTotal(**_numbers(row)) for row in rows)
+        rows = await self._read(usage_query(tenant, from_ms, to_ms))
+        return tuple(UsageTotal(**numbers(row)) for row in rows)
 
     async def outcomes(
         self, tenant: str | None, from_ms: int, to_ms: int
     ) -> tuple[OutcomeTotal, ...]:
         """See `Ledger`."""
-        rows = await self._read(_outcomes_query(tenant, from_ms, to_ms))
-        return tuple(OutcomeTotal(**_numbers(row)) for row in rows)
+        rows = await self._read(outcomes_query(tenant, from_ms, to_ms))
+        return tuple(OutcomeTotal(**numbers(row)) for row in rows)
 
     async def cycles(self, limit: int) -> tuple[CycleEntry, ...]:
         """See `Ledger`."""
@@ -152,13 +161,26 @@ class SqlLedger(Ledger):
         query = _select(table, CycleEntry).order_by(table.c.position.desc()).limit(limit)
         return tuple(CycleEntry(**row._mapping) for row in await self._read(query))
 
+    async def decision_days(self, from_ms: int, to_ms: int) -> DecisionDays:
+        """See `Ledger`."""
+        cycles = await self._read(cycles_query(from_ms, to_ms))
+        gains = await self._read(gains_query(from_ms, to_ms))
+        calibration = await self._read(calibration_query(from_ms, to_ms))
+        return DecisionDays(
+            cycles=tuple(CycleTotal(**numbers(row)) for row in cycles),
+            gains=tuple(GainTotal(**numbers(row)) for row in gains),
+            calibration=tuple(CalibrationTotal(**numbers(row)) for row in calibration),
+        )
+
     async def forget_cycles(self, before_ms: int) -> int:
         """See `Ledger`."""
-        statement = delete(schema.cycles).where(schema.cycles.c.at_ms < before_ms)
 
         def forget() -> int:
             with _writing(self._engine) as connection:
-                return connection.execute(statement).rowcount
+                for table in (schema.gains, schema.predictions):
+                    connection.execute(delete(table).where(table.c.at_ms < before_ms))
+                old = delete(schema.cycles).where(schema.cycles.c.at_ms < before_ms)
+                return connection.execute(old).rowcount
 
         return await self._in_thread(forget)
 
@@ -276,6 +298,8 @@ def _write(connection: Connection, batch: LedgerBatch) -> None:
         (schema.usage, batch.usage),
         (schema.cycles, batch.cycles),
         (schema.audit, batch.audit),
+        (schema.gains, batch.gains),
+        (schema.predictions, batch.predictions),
     )
     for table, entries in kinds:
         _insert_new(connection, table, [as_row(entry) for entry in entries])
@@ -346,38 +370,3 @@ def _jobs_query(query: JobFilter) -> Select[Any]:
     newest_first = (table.c.created_ms.desc(), table.c.job.desc())
     selected = _select_jobs(with_spec=False).where(*conditions)
     return selected.order_by(*newest_first).limit(query.limit + 1)
-
-
-def _numbers(row: Row[Any]) -> dict[str, Any]:
-    # PostgreSQL sums bigint as numeric, which arrives as Decimal.
-    return {
-        name: value if isinstance(value, str) else int(value)
-        for name, value in row._mapping.items()
-    }
-
-
-def _outcomes_query(tenant: str | None, from_ms: int, to_ms: int) -> Select[Any]:
-    table = schema.jobs
-    group = (table.c.tenant, table.c.outcome)
-    query = select(
-        *group,
-        func.count(table.c.job).label("jobs"),
-        func.sum(table.c.cost_micro_usd).label("cost_micro_usd"),
-    ).where(table.c.ended_ms >= from_ms, table.c.ended_ms < to_ms)
-    if tenant is not None:
-        query = query.where(table.c.tenant == tenant)
-    return query.group_by(*group).order_by(*group)
-
-
-def _usage_query(tenant: str | None, from_ms: int, to_ms: int) -> Select[Any]:
-    table = schema.usage
-    group = [table.c[name] for name in ("tenant", "cluster", "pool", "accelerator")]
-    summed = ("accelerator_ms", "cpu_ms", "memory_mib_s", "cost_micro_usd")
-    query = select(
-        *group,
-        func.count(table.c.attempt.distinct()).label("attempts"),
-        *(func.sum(table.c[name]).label(name) for name in summed),
-    ).where(table.c.to_ms >= from_ms, table.c.to_ms < to_ms)
-    if tenant is not None:
-        query = query.where(table.c.tenant == tenant)
-    return query.group_by(*group).order_by(*group)

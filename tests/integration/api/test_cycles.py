@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from broker.control.storing import build_facts, packed, recorded_problem
-from broker.feedback.ports import CycleEntry
+from broker.feedback.decision_days import DAY_MS
+from broker.feedback.ports import CycleEntry, LedgerBatch
 from tests.integration.api.world import World, running
 from tests.unit.cli.test_against_the_api import tradewind
 from tests.unit.control.test_storing import a_decision
+from tests.unit.feedback.builders import a_cycle, a_gain, a_prediction
 
 
 async def store(world: World, *cycles: str) -> None:
@@ -80,3 +82,60 @@ async def test_replay_from_the_command_line(tmp_path: Path) -> None:
             code, out, err = await tradewind(world, tmp_path, *words)
             assert (code, out) == (told_code, "") and err.startswith("tradewind: ")
 
+
+
+# What decisions gained ----------------------------------------------------------------------------
+
+
+async def record(world: World, now_ms: int) -> None:
+    """Yesterday a gain; today none; predictions of today."""
+    await world.services.ledger.record(
+        LedgerBatch(
+            cycles=(a_cycle("1.1", at_ms=now_ms - DAY_MS), a_cycle("1.2", at_ms=now_ms)),
+            gains=(
+                a_gain("1.1", at_ms=now_ms - DAY_MS),
+                a_gain(
+                    "1.2", at_ms=now_ms, saved_micro_usd=0, sooner_ms=0, more_copies=0,
+                    floor_copies=5, wait_saved_ms=0,
+                ),
+            ),
+            predictions=tuple(
+                a_prediction(f"j{n}", at_ms=now_ms, actual_ms=actual_ms)
+                for n, actual_ms in enumerate((100, 450, 800, 2_000))
+            ),
+        )
+    )  # fmt: skip
+
+
+async def test_users_see_how_predictions_came_true_and_not_what_others_cost(world: World) -> None:
+    await record(world, world.services.clock.now_ms())
+    status, told, _ = await world.call("GET", "/v1/decide/stats")
+    yesterday, today = told["days"]
+    assert status == 200 and yesterday["gain"]["saved_usd"] == 2.5
+    assert yesterday["gain"]["sooner_s"] == -0.3 and today["gain"]["gaining"] == 0
+    assert today["calibration"] == [
+        {"kind": "start", "predictions": 4, "within_p50": 0.25, "within_p90": 0.75}
+    ]
+    ada = await world.token("physics")
+    _, seen, _ = await world.call("GET", "/v1/decide/stats", token=ada)
+    assert [day["gain"] for day in seen["days"]] == [None, None]
+    assert [day["calibration"] for day in seen["days"]] == [
+        day["calibration"] for day in told["days"]
+    ]
+    _, only, _ = await world.call("GET", "/v1/decide/stats?days=1")
+    assert only["days"] == [today]
+
+
+@pytest.mark.timeout(120)
+async def test_a_day_without_gain_is_told_as_such(tmp_path: Path) -> None:
+    async with running(tmp_path / "broker") as world:
+        code, out, _ = await tradewind(world, tmp_path, "decide", "stats")
+        assert (code, out) == (0, "nothing was decided in these days\n")
+        await record(world, world.services.clock.now_ms())
+        code, out, err = await tradewind(world, tmp_path, "decide", "stats")
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert "the same copies cost $2.50 less (25.0% of the floor's cost)" in lines[4]
+        assert "1 copy more started at once" in lines[4]
+        assert lines[5].endswith("nothing gained over the greedy floor in 1 measured decisions")
+        assert lines[-1].split()[-2:] == ["25%", "75%"]

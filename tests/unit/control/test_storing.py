@@ -21,9 +21,11 @@ from broker.control.storing import (
     packed,
 )
 from broker.decide.decision import Budget, decide, decide_floor
+from broker.decide.gain import gain_over
 from broker.decide.problem_file import parse_problem, problem_from_json
 from broker.decide.replay import differences, possible_causes
 from broker.feedback.backends.memory import MemoryDecisions
+from broker.feedback.ports import LedgerBatch
 from federation.system import SystemClock
 from tests.unit.control.federation import Federation, Site
 from tests.unit.control.test_policies_at_work import submit
@@ -104,9 +106,9 @@ async def test_when_cycles_come_too_fast_ordinary_ones_are_passed_over() -> None
     matters stays."""
     store = MemoryDecisions()
     keeper = DecisionKeeper(store, SystemClock())
-    keeper.keep(a_decision("1.1", notes=("a solver died",)))
+    keeper.keep(a_decision("1.1", notes=("a solver died",)), lambda batch: None)
     for number in range(2, 30):
-        keeper.keep(a_decision(f"1.{number}"))
+        keeper.keep(a_decision(f"1.{number}"), lambda batch: None)
     await keeper.settled()
     kept = {item.cycle: item.why for item in await store.stored()}
     assert len(kept) == WAITING_MAX and keeper.passed_over == 29 - WAITING_MAX
@@ -120,3 +122,64 @@ def test_what_was_stored_says_why_a_place_was_closed(*, closed: bool) -> None:
     decided = Decided(decide(problem, Budget(cpu_s=1)), 0.0, 1.0)
     again = parse_problem(gzip.decompress(packed(Decision("1.1", 1, 1, problem, decided), {})))
     assert (again.pools[0].unusable is not None) is closed
+
+
+# What the solver gains ----------------------------------------------------------------------------
+
+
+def greedy_is_fooled() -> Decision:
+    """The oldest job takes the cheap pool, which is the only one the others may use."""
+    pools = [
+        a_pool("cheap", free_nodes={"8": 1}, price_usd_per_accelerator_hour=1.0),
+        a_pool("dear", cluster="c1", free_nodes={"8": 1}, price_usd_per_accelerator_hour=1.5),
+    ]
+    jobs = [
+        a_job("old", accelerators_per_replica=8),
+        *(a_job(f"young{n}", regions=["east"], accelerators_per_replica=4) for n in range(2)),
+    ]
+    clusters = [{"name": "c0", "region": "east"}, {"name": "c1", "region": "west"}]
+    problem = problem_from_json(a_problem(pools=pools, jobs=jobs, clusters=clusters))
+    return Decision("1.1", 1_000, 1, problem, Decided(decide(problem, Budget(cpu_s=1)), 0.0))
+
+
+def test_what_a_plan_gains_is_told_for_the_same_work() -> None:
+    decision = greedy_is_fooled()
+    floor = decide_floor(decision.problem)
+    gain = gain_over(decision.problem, decision.decided.plan, floor)
+    assert (gain.copies, gain.accelerators) == (3, 16)
+    assert (gain.floor_copies, gain.floor_accelerators) == (1, 8)
+    assert (gain.more_copies, gain.fewer_copies) == (2, 0)
+    assert gain.saved_usd == pytest.approx(-4.0), "the old one pays for it"
+    same = gain_over(decision.problem, floor, floor)
+    assert (same.more_copies, same.fewer_copies, same.saved_usd, same.sooner_s) == (0, 0, 0, 0)
+
+
+def test_cheaper_and_sooner_places_for_the_same_copies_are_what_is_saved() -> None:
+    clusters = [
+        {"name": "c0", "region": "east", "start_delay_s": 60},
+        {"name": "c1", "region": "east", "start_delay_s": 10},
+    ]
+    pools = [a_pool(), a_pool("p1", cluster="c1", price_usd_per_accelerator_hour=0.25)]
+    problem = problem_from_json(
+        a_problem(pools=pools, clusters=clusters, jobs=[a_job(count=4)])
+    )
+    plan = decide(problem, Budget(cpu_s=1))
+    dear = replace(plan, assignments=(replace(plan.assignments[0], pool="p0"),), cost_usd=4.0)
+    gain = gain_over(problem, plan, dear)
+    assert (gain.copies, gain.floor_copies, gain.more_copies) == (4, 4, 0)
+    assert gain.saved_usd == pytest.approx(3.0) and gain.sooner_s == pytest.approx(200.0)
+
+
+async def test_gains_reach_the_ledger_with_the_least_that_others_would_have_waited() -> None:
+    written: list[LedgerBatch] = []
+    keeper = DecisionKeeper(MemoryDecisions(), SystemClock())
+    decision = greedy_is_fooled()
+    keeper.keep(decision, written.append)
+    keeper.keep(replace(decision, cycle="1.2", at_ms=1_700), written.append)
+    await keeper.settled()
+    async with asyncio.timeout(10):
+        while not written:
+            await asyncio.sleep(0.01)
+    (gain,) = written[0].gains
+    assert (gain.cycle, gain.at_ms) == ("1.1", 1_000)
+    assert gain.wait_saved_ms == (gain.more_copies - gain.fewer_copies) * 700

@@ -11,7 +11,9 @@ from broker.feedback.ports import (
     AttemptEntry,
     AuditEntry,
     CycleEntry,
+    GainEntry,
     JobEntry,
+    PredictionEntry,
     ReceiptEntry,
     UsageEntry,
 )
@@ -94,6 +96,32 @@ def a_cycle(cycle: str = "1-1", **changes: Any) -> CycleEntry:
         objective_micro_usd=-9_000_000,
         bound_micro_usd=-9_000_000,
         gap=0.0,
+    )
+    return replace(entry, **changes)
+
+
+def a_gain(cycle: str = "1-1", **changes: Any) -> GainEntry:
+    entry = GainEntry(
+        cycle=cycle,
+        at_ms=NOW_MS,
+        copies=5,
+        floor_copies=4,
+        accelerators=40,
+        floor_accelerators=32,
+        more_copies=1,
+        fewer_copies=0,
+        cost_micro_usd=9_000_000,
+        floor_cost_micro_usd=10_000_000,
+        saved_micro_usd=2_500_000,
+        sooner_ms=-300,
+        wait_saved_ms=700,
+    )
+    return replace(entry, **changes)
+
+
+def a_prediction(subject: str = f"{JOB}-1", **changes: Any) -> PredictionEntry:
+    entry = PredictionEntry(
+        subject=subject, kind="start", at_ms=NOW_MS, p50_ms=400, p90_ms=900, actual_ms=500
     )
     return replace(entry, **changes)
 

@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from broker.feedback import ledger_schema as schema
+from broker.feedback.decision_entries import GainEntry, PredictionEntry
 from broker.feedback.entries import (
     AttemptEntry,
     AuditEntry,
@@ -49,11 +50,14 @@ def test_a_fresh_database_is_made_at_the_newest_version(engine: Engine) -> None:
 
 
 def test_a_ledger_of_the_first_version_learns_what_later_ones_know(engine: Engine) -> None:
-    later = {"fetched_bytes", "cached_bytes"}
+    later, fresh = {"fetched_bytes", "cached_bytes"}, dict[str, set[str]]()
     with engine.begin() as connection:
         schema.migrate(connection, now_ms=1, migrations=())
         connection.execute(text("DROP INDEX jobs_by_end"))
         connection.execute(text("DROP INDEX attempts_by_cluster"))
+        for name in ("gains", "predictions"):
+            fresh[name] = columns(connection, name)
+            connection.execute(text(f"DROP TABLE {name}"))
         for name in later:
             connection.execute(text(f"ALTER TABLE attempts DROP COLUMN {name}"))
         schema.migrate(connection, now_ms=2)
@@ -64,6 +68,7 @@ def test_a_ledger_of_the_first_version_learns_what_later_ones_know(engine: Engin
         }
         assert {"jobs_by_end", "attempts_by_cluster"} <= indexes
         assert later <= columns(connection, "attempts")
+        assert {name: columns(connection, name) for name in fresh} == fresh
 
 
 def test_an_older_database_takes_every_step_it_lacks_once(engine: Engine) -> None:
@@ -103,6 +108,8 @@ def test_the_migrations_are_consecutive_from_two() -> None:
         (schema.usage, UsageEntry),
         (schema.cycles, CycleEntry),
         (schema.audit, AuditEntry),
+        (schema.gains, GainEntry),
+        (schema.predictions, PredictionEntry),
     ],
 )
 def test_every_field_has_its_column_and_every_column_its_field(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.dialects import postgresql
 
-from broker.feedback.backends import sql_ledger
+from broker.feedback.backends import ledger_queries, sql_ledger
 from broker.feedback.backends.sql_ledger import SqlLedger
 from broker.feedback.ports import (
     FeedbackUnavailable,
@@ -187,7 +187,11 @@ def test_every_question_can_be_put_to_postgresql() -> None:
     )
     for query in (
         sql_ledger._jobs_query(everything),
-        sql_ledger._usage_query("acme", 0, 1),
+        ledger_queries.usage_query("acme", 0, 1),
+        ledger_queries.outcomes_query("acme", 0, 1),
+        ledger_queries.gains_query(0, 1),
+        ledger_queries.calibration_query(0, 1),
+        ledger_queries.cycles_query(0, 1),
     ):
         assert "SELECT" in str(query.compile(dialect=postgresql.dialect()))
 
