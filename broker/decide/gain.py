@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from broker.decide.terms import Geography, cost_terms
+from broker.decide.objective import cost_terms
+from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 
