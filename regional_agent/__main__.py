@@ -28,6 +28,9 @@ from regional_agent.act.schedulers.port import SchedulerUnavailable
 from regional_agent.app import Agent, AgentError, build, version
 from regional_agent.enrol import Door, EnrolError, IdentityError
 from regional_agent.enrol import join as enrol
+from regional_agent.ensure import AgentRuns, hold_lock
+from regional_agent.ensure import ensure as ensured
+from regional_agent.impact import impact as measured_impact
 from regional_agent.settings import SettingsError, default_state_dir, load_settings
 from regional_agent.site_view import SiteProblem
 from regional_agent.worker import JournalFailed
@@ -103,10 +106,38 @@ def run(
             overrides["latency_responder"] = latency_responder
         if report_sink:
             overrides["report_sink"] = report_sink
+        lock = hold_lock(state) if state.is_dir() else -1
         agent = build(site_view.with_overrides(settings, overrides))
-    except (SettingsError, AgentError, JournalInUse, ValueError) as problem:
+    except (SettingsError, AgentError, AgentRuns, JournalInUse, ValueError) as problem:
         _fail(str(problem))
     asyncio.run(_until_stopped(agent))
+    if lock >= 0:
+        os.close(lock)
+
+
+@app.command()
+def ensure(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Start the agent in the background unless it runs already; for cron and chains of jobs."""
+    done = _do(ensured(_state(state_dir)))
+    if as_json:
+        _print_json(done.as_json())
+    else:
+        typer.echo(f"agent {'started' if done.started else 'runs'}, pid {done.pid}")
+
+
+@app.command()
+def impact(
+    measure: Annotated[str, typer.Option(help="How long to look, such as 1m.")] = "30s",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """What agent and keeper cost this machine: CPU and memory, measured."""
+    measure_s = site_cli.seconds("--measure", measure)
+    found = _do(measured_impact(_state(state_dir), measure_s, SystemClock().monotonic_s))
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        typer.echo(found.text())
 
 
 @app.command()

@@ -73,6 +73,11 @@ async def _keeper(state: Path) -> _Keeper:
         await connection.close()
 
 
+async def keeper_pid(state: Path) -> int:
+    """The keeper's process; 0 = none."""
+    return (await _keeper(state)).pid
+
+
 # Looking ---------------------------------------------------------------------------------------
 
 
