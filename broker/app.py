@@ -36,6 +36,7 @@ from broker.control.observing import Observer
 from broker.control.office import Office, OfficePorts
 from broker.control.policy_trial import PolicyTrial, TrialPorts
 from broker.control.recording import Recorder
+from broker.control.replicas import Replicas
 from broker.control.service import ControlService
 from broker.control.sites import Sites
 from broker.control.standing import Standing
@@ -126,6 +127,10 @@ def build(
         backends.clock,
         lambda text: alarms[0](text),
     )
+    candidate = Candidate(
+        settings.name, (settings.public_api_url,), settings.public_session_addresses
+    )
+    replicas = Replicas(backends.store, projection, candidate)
     ports = OfficePorts(
         store=backends.store,
         projection=projection,
@@ -134,10 +139,9 @@ def build(
         logs=backends.logs,
         decider=backends.decider,
         clock=backends.clock,
-        candidate=Candidate(
-            settings.name, (settings.public_api_url,), settings.public_session_addresses
-        ),
+        candidate=candidate,
         sites=sites,
+        replicas=replicas,
         starts=StartBook(backends.ledger, lambda: read_identities(projection)),
         api_url=settings.public_api_url,
         ttl_s=settings.leader_ttl_s,
@@ -159,6 +163,7 @@ def build(
     work = (
         projection.run,
         sites.run,
+        replicas.run,
         office.run,
         lambda: ports.starts.follow(office.leading),
         tidying.run,

@@ -18,6 +18,9 @@ class SessionFactsSource(Protocol):
     def known(self, cluster: str) -> KnownCluster | None:
         """What the books say of a cluster, with the last event committed; None: no such one."""
 
+    def ready(self) -> bool:
+        """Whether the records have been read; until then a cluster not known may yet be."""
+
     def leading(self) -> bool:
         """Whether this replica leads now."""
 

@@ -21,6 +21,7 @@ from broker.control.observing import Observer
 from broker.control.orders import Orders
 from broker.control.policy_book import PolicyBook
 from broker.control.preparing import Preparer, PreparerPorts
+from broker.control.replicas import Replicas
 from broker.control.sites import Sites
 from broker.control.start_book import StartBook
 from broker.feedback.alarms import alarm_entry
@@ -61,6 +62,7 @@ class OfficePorts:
     candidate: Candidate
     sites: Sites
     starts: StartBook
+    replicas: Replicas
     api_url: str
     ttl_s: float = 6.0
     heartbeat_ms: int = 5_000
@@ -254,6 +256,10 @@ class Office:
             joined_ms=identity.joined_ms,
         )
 
+    def ready(self) -> bool:
+        """Whether this replica has read its records: before, who is missing may yet come."""
+        return self._ports.projection.ready.is_set()
+
     def leading(self) -> bool:
         """Whether this replica leads now."""
         return self.term is not None and self.term.leadership.valid()
@@ -265,10 +271,11 @@ class Office:
     def offer(self) -> Offer:
         """What every Welcome says."""
         leader = self.leader_record()
-        addresses = tuple(leader.session_addresses) if leader else ()
-        own = self._ports.candidate.session_addresses
+        addresses = self._ports.replicas.session_addresses()
+        if leader is not None:  # it may not have written its own record yet
+            addresses = tuple(dict.fromkeys((*addresses, *leader.session_addresses)))
         return Offer(
-            addresses=tuple(dict.fromkeys((*own, *addresses))),
+            addresses=addresses,
             ticket_keys=tuple(
                 TicketKey(kid, key) for kid, key in self._ports.keyring.ticket_keys.items()
             ),

@@ -3,7 +3,7 @@
 One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants`, `policies` and
 `enrolments` are the API's; `jobs` is created by the API and from then on the leader's; `attempts`,
 `tasks`, `seqs` and `broker` are the leader's; `clusters` and `reports` belong to the replica that
-holds the session.
+holds the session, a record under `replicas` to the replica it names.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ TOKENS = ROOT + "tokens/"
 IDEMPOTENCY = ROOT + "idempotency/"
 EPOCH = ROOT + "broker/epoch"
 LEADER = ROOT + "broker/leader"
+REPLICAS = ROOT + "replicas/"
 
 REPORT_KINDS = ("capacity", "price", "latency", "cache")
 
@@ -81,6 +82,11 @@ def event_seq(cluster: str) -> str:
 def enrolment(token_sha256: str) -> str:
     """An invitation, by the hash of its token."""
     return ENROLMENTS + token_sha256
+
+
+def replica(name: str) -> str:
+    """Where a broker is reached, while it lives."""
+    return REPLICAS + name
 
 
 def tenant(name: str) -> str:

@@ -178,6 +178,7 @@ class Conversation:
             offer=served.facts.offer(),
             known=served.facts.known(self._cluster) if self._cluster else None,
             live=other.live() if other is not None and other is not self else None,
+            ready=served.facts.ready(),
             leading=served.facts.leading(),
             leader_address=served.facts.leader_address(),
         )

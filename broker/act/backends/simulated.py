@@ -220,6 +220,7 @@ class _Session:
             offer=facts.offer(),
             known=facts.known(self.cluster),
             live=other.live() if other is not None and other is not self else None,
+            ready=facts.ready(),
             leading=facts.leading(),
             leader_address=facts.leader_address(),
         )

@@ -75,9 +75,15 @@ def judge(peer: Peer, known: KnownCluster | None, now_ms: int) -> tuple[SessionC
     return None
 
 
+def _admissible(peer: Peer, view: BrokerView) -> tuple[SessionCode, str] | None:
+    if view.known is None and not view.ready:
+        return SessionCode.NOT_READY, "this broker is still reading its records; try again"
+    return judge(peer, view.known, view.now_ms)
+
+
 def peer_connected(_: Accepting, event: PeerConnected) -> Step:
     """A peer came through TLS: look at its certificate."""
-    verdict = judge(event.peer, event.view.known, event.view.now_ms)
+    verdict = _admissible(event.peer, event.view)
     if verdict:
         return refuse(*verdict)
     return Step(AwaitingHello(event.peer, event.view.now_ms))
@@ -87,7 +93,7 @@ def hello_arrived(state: AwaitingHello, event: HelloArrived) -> Step:
     """The agent greets: welcome it, or refuse with a reason."""
     hello, view = event.hello, event.view
     verdict = (
-        judge(state.peer, view.known, view.now_ms)
+        _admissible(state.peer, view)
         or _malformed(hello)
         or _wrong_cluster(state.peer, hello)
         or _not_leading(view)
@@ -197,13 +203,13 @@ def recheck_waiting(state: AwaitingHello, event: Rechecked) -> Step:
     """Look again at one that has not greeted yet."""
     if event.view.now_ms - state.since_ms > HELLO_WAIT_MS:
         return refuse(SessionCode.HELLO_LATE, f"no hello within {HELLO_WAIT_MS // 1000} s")
-    verdict = judge(state.peer, event.view.known, event.view.now_ms)
+    verdict = _admissible(state.peer, event.view)
     return refuse(*verdict) if verdict else Step(state)
 
 
 def recheck_session(state: BrokerSession, event: Rechecked) -> Step:
     """Look again at the certificate of one whose session stands."""
-    verdict = judge(state.peer, event.view.known, event.view.now_ms)
+    verdict = _admissible(state.peer, event.view)
     return refuse(*verdict) if verdict else Step(state)
 
 

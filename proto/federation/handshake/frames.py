@@ -28,6 +28,7 @@ class SessionCode(StrEnum):
     HELLO_INVALID = "hello_invalid"
     HELLO_LATE = "hello_late"
     PROTOCOL_MISMATCH = "protocol_mismatch"
+    NOT_READY = "not_ready"
     NOT_LEADER = "not_leader"
     STALE_EPOCH = "stale_epoch"
     SESSION_EXISTS = "session_exists"

@@ -71,13 +71,15 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """The broker as it stands when an event arrives. `known` None: no such cluster."""
+    """The broker as it stands when an event arrives. `known` None: no such cluster, or none yet
+    where the broker is not `ready`: it still reads its records."""
 
     now_ms: int
     epoch: int
     offer: Offer
     known: KnownCluster | None
     live: LiveSession | None = None
+    ready: bool = True
     leading: bool = True
     leader_address: str = ""
 

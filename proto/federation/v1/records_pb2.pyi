@@ -890,6 +890,34 @@ class LeaderRecord(google.protobuf.message.Message):
 Global___LeaderRecord: typing_extensions.TypeAlias = LeaderRecord
 
 @typing.final
+class ReplicaRecord(google.protobuf.message.Message):
+    """replicas/<name>, under a lease of that broker."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    API_ADDRESSES_FIELD_NUMBER: builtins.int
+    SESSION_ADDRESSES_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    name: builtins.str
+    @property
+    def api_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def session_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        name: builtins.str = ...,
+        api_addresses: collections.abc.Iterable[builtins.str] | None = ...,
+        session_addresses: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["api_addresses", b"api_addresses", "name", b"name", "schema", b"schema", "session_addresses", b"session_addresses"]) -> None: ...
+
+Global___ReplicaRecord: typing_extensions.TypeAlias = ReplicaRecord
+
+@typing.final
 class SeqRecord(google.protobuf.message.Message):
     """seqs/<cluster>/{dispatch,events}."""
 

@@ -72,6 +72,9 @@ class Facts:
             found.joined_ms,
         )
 
+    def ready(self) -> bool:
+        return True
+
     def leading(self) -> bool:
         return self.is_leading
 

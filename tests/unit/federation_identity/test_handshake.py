@@ -340,6 +340,17 @@ def test_a_broker_that_leaves_says_where_to_go(stopping, code):
     assert (said.code, said.redirect, said.retry) == (code, "b2:443", True)
 
 
+def test_a_broker_that_still_reads_its_records_does_not_call_a_cluster_unknown():
+    reading = view(known=None, ready=False)
+    said = goodbye_of(BrokerHandshake().take(PeerConnected(peer(), reading)))
+    assert (said.code, said.retry) == ("not_ready", True)
+    broker = BrokerHandshake()
+    broker.take(PeerConnected(peer(), view()))
+    assert goodbye_of(broker.take(HelloArrived(hello(), reading))).code == "not_ready"
+    known = goodbye_of(BrokerHandshake().take(PeerConnected(peer(), view(known=None))))
+    assert (known.code, known.retry) == ("cluster_unknown", False)
+
+
 def test_every_code_says_whether_to_try_again():
     again = {c for c in SessionCode if c.retry}
     assert SessionCode.CERTIFICATE_EXPIRED in again, "the agent renews by itself"
