@@ -12,7 +12,6 @@ import gc
 import logging
 import signal
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,8 @@ from broker.api.application import build_api
 from broker.api.application import serve as serve_api
 from broker.api.health import figures_app
 from broker.api.services import ApiSettings, Services, TypedRoundTrip
-from broker.control.cycle import Decided, Decider
+from broker.control.cycle import Decider
+from broker.control.decider_process import Limits, ProcessDecider
 from broker.control.enrolment import Enrolment, Reach
 from broker.control.explaining import Explainer
 from broker.control.figures import NamedFigures, OpenFigures
@@ -43,14 +43,12 @@ from broker.control.standing import Standing
 from broker.control.start_book import StartBook
 from broker.control.storing import DecisionKeeper
 from broker.control.tokens import ensure_operator_token
-from broker.decide.decision import Budget, decide
 from broker.feedback.backends.directory_blobs import DirectoryBlobs
 from broker.feedback.backends.directory_decisions import DirectoryDecisions
 from broker.feedback.backends.directory_logs import DirectoryLogs
 from broker.feedback.backends.sql_ledger import SqlLedger
 from broker.feedback.decisions import DecisionLimits, DecisionStore
 from broker.feedback.ports import BlobStore, Ledger, LogStore
-from broker.model.problem import Problem
 from broker.sense.fleet import read_identities
 from broker.sense.reports import cache_from, capacity_from, prices_from, round_trips_from
 from broker.settings import BrokerSettings, otel_environ, split_address
@@ -97,6 +95,8 @@ class Backends:
     spans: SpanSink = field(default_factory=NoSpans)
     decisions: DecisionStore | None = None
     """None: no decision is stored."""
+    aside: Decider | None = None
+    """Decides what is not applied; None = the decider of the cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,7 @@ def build(
         keep_ended_s=settings.keep_ended_s,
         typed_rtt_ms=settings.typed_rtt_ms(),
         observer=observer,
+        aside=backends.aside,
     )
     held: list[Gateway] = []
     office = Office(ports, lambda: held[0])
@@ -229,22 +230,6 @@ def _typed(settings: BrokerSettings) -> dict[tuple[str, str], TypedRoundTrip]:
     }
 
 
-class ThreadDecider:
-    """Decides in a thread, so that the event loop goes on; CPU seconds are that thread's."""
-
-    def __init__(self, cpu_s: float) -> None:
-        self._budget = Budget(cpu_s=cpu_s)
-
-    async def __call__(self, problem: Problem) -> Decided:
-        """A verified plan. Raises `NoVerifiedPlan`."""
-        return await asyncio.to_thread(self._decide, problem)
-
-    def _decide(self, problem: Problem) -> Decided:
-        before_s = time.thread_time()
-        plan = decide(problem, self._budget)
-        return Decided(plan, time.thread_time() - before_s, self._budget.cpu_s)
-
-
 # Production ---------------------------------------------------------------------------------------
 
 
@@ -261,10 +246,12 @@ async def serve(settings: BrokerSettings) -> None:
     ledger = await SqlLedger.open(settings.database_url, now_ms=clock.now_ms())
     blobs = DirectoryBlobs(settings.state_dir / "blobs")
     logs = DirectoryLogs(settings.state_dir / "logs")
+    decider = ProcessDecider(Limits(settings.decide_cpu_s, settings.price_cpu_s))
+    decider.start()
     backends = Backends(
-        store, ledger, blobs, logs, keyring, ThreadDecider(settings.decide_cpu_s), clock, ids,
+        store, ledger, blobs, logs, keyring, decider, clock, ids,
         open_spans(otel_environ(), "tradewind-broker", {"service.instance.id": settings.name}),
-        _decisions(settings),
+        _decisions(settings), decider.aside,
     )  # fmt: skip
     identity = _identity(settings, keyring, clock)
     credentials = SessionCredentials(identity)
@@ -293,7 +280,8 @@ async def serve(settings: BrokerSettings) -> None:
         for runner in runners:
             await runner.cleanup()
         await gateways[0].close()
-        for closing in (blobs.close(), logs.close(), ledger.close(), store.close()):
+        closings = (decider.close(), blobs.close(), logs.close(), ledger.close(), store.close())
+        for closing in closings:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(closing, 5.0)
         await asyncio.to_thread(backends.spans.close)

@@ -68,6 +68,8 @@ class BrokerSettings(BaseModel):
     """SQLAlchemy URL; empty = SQLite in the state directory."""
     leader_ttl_s: Annotated[float, Field(gt=0.2, le=300)] = 6.0
     decide_cpu_s: Annotated[float, Field(gt=0.01, le=600)] = 2.0
+    price_cpu_s: Annotated[float, Field(gt=0.01, le=600)] = 10.0
+    """Of a look for fresh prices, beside the decisions, where the problem is large."""
     keep_ended_s: Annotated[float, Field(ge=1, le=7 * 86400)] = 600.0
     decisions_kept: Annotated[int, Field(ge=0, le=100_000)] = 200
     """So many decisions are stored with their problems; 0 = none."""

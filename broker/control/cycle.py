@@ -66,12 +66,14 @@ class Bell:
 @dataclass(frozen=True, slots=True)
 class Decided:
     """A plan with what it took: CPU seconds of deciding, children included. `budget_s` are the CPU
-    seconds it might take, `warm` what it started from (None: what the problem says)."""
+    seconds it might take, `warm` what it started from (None: what the problem says), `failure` what
+    kept solvers from deciding: then the plan is a floor."""
 
     plan: Plan
     cpu_s: float
     budget_s: float | None = None
     warm: Warm | None = None
+    failure: str = ""
 
 
 class Decider(Protocol):
@@ -131,6 +133,7 @@ class Cycles:
         self._count = 0
         self._wait_s = TIMER_S
         self._failed = 0
+        self._told: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Cycle for ever."""
@@ -180,6 +183,7 @@ class Cycles:
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
         problem = await self._problem(world, waiting)
         decided = await self._decider(problem)
+        self._tell(decided)
         self._count += 1
         cycle = f"{self._leader.epoch}.{self._count}"
         closed = closed_since(world, self._sources.fleet(), self._clock.now_ms())
@@ -203,6 +207,13 @@ class Cycles:
             )
         )
         return len(applier.placed)
+
+    def _tell(self, decided: Decided) -> None:
+        """Raise what went wrong as alarms; what goes on for many decisions once."""
+        wrong = frozenset((*decided.plan.notes, decided.failure)) - {""}
+        for text in sorted(wrong - self._told):
+            self._sources.alarm(text[:500])
+        self._told = wrong
 
     async def _rule_anew(self) -> None:
         """After a change of the policies: all jobs, in steps that let the event loop turn."""

@@ -16,11 +16,14 @@ HEADER_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Decide this within so many CPU seconds, from what the last decision left."""
+    """Decide this within so many CPU seconds, from what the last decision left; without a problem,
+    get ready. `in_line` when it is one of a line of problems that are much alike: what was found
+    for the last one is taken over, and kept for the next."""
 
-    problem: Problem
+    problem: Problem | None
     cpu_s: float
     warm: Warm | None = None
+    in_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Decide in processes of their own: what a solver does to its process does not matter here.
 
-One process decides. Another decides the same problems cold, in its own time, for the sake of the
-prices: a decision follows the last prices, so that no linear relaxation is solved while jobs wait.
+One process decides. Another decides the same problems cold, in its own time and behind all others,
+for the sake of the prices: a decision follows the last prices, so that no linear relaxation is
+solved while jobs wait. It is there only while it looks for prices, which small problems never need.
+
 When the deciding process dies, hangs or answers nonsense it is ended, the floor is decided here in
 a thread, and the plan carries the alarm.
 """
@@ -35,6 +37,8 @@ from broker.model.warm import Warm
 log = logging.getLogger("tradewind.decide")
 
 WORKER = (sys.executable, "-m", "broker.control.decider_worker")
+_BEHIND = "10"
+"""Niceness of the process that looks for prices."""
 _LARGEST_BYTES = 1 << 30
 
 
@@ -82,7 +86,9 @@ class Worker:
                 raise WorkerFailed(f"the process ended{ended}") from error
 
     async def _exchange(self, question: Question) -> Reply:
-        if self._process is None or self._process.returncode is not None:
+        if self._process is not None and self._process.returncode is not None:
+            raise EOFError  # it ended since the last answer
+        if self._process is None:
             pipe = asyncio.subprocess.PIPE
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=pipe, stdout=pipe
@@ -124,32 +130,52 @@ class ProcessDecider:
     def __init__(self, limits: Limits, command: Sequence[str] = WORKER) -> None:
         self._limits = limits
         self._decider = Worker(command)
-        self._pricer = Worker(command)
+        self._pricer = Worker((*command, _BEHIND))
         self._found: _Found | None = None
         self._pricing: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the deciding process, so that the first decision need not wait for it."""
+        self._starting = asyncio.create_task(self._get_ready())
+
+    async def _get_ready(self) -> None:
+        with contextlib.suppress(WorkerFailed):  # the first decision will say so
+            await self._decider.ask(Question(None, 0.0), self._wall_s(self._limits.decide_cpu_s))
 
     async def __call__(self, problem: Problem) -> Decided:
         """A verified plan, in the worst case the floor with a note. Raises `NoVerifiedPlan`."""
-        limits = self._limits
         warm = None if self._found is None else Warm(prices=self._found.prices)
-        question = Question(problem, limits.decide_cpu_s, warm)
-        wall_s = limits.patience * limits.decide_cpu_s + limits.grace_s
+        cpu_s = self._limits.decide_cpu_s
+        decided = await self._decide(Question(problem, cpu_s, warm, in_line=True))
+        self._look_for_prices(problem, decided.plan)
+        return decided
+
+    async def aside(self, problem: Problem) -> Decided:
+        """The same for a problem that is none of the line of cycles, such as that of a dry run: it
+        is no reason to look for prices. Raises `NoVerifiedPlan`."""
+        return await self._decide(Question(problem, self._limits.decide_cpu_s))
+
+    async def _decide(self, question: Question) -> Decided:
         try:
-            reply = await self._decider.ask(question, wall_s)
+            reply = await self._decider.ask(question, self._wall_s(question.cpu_s))
         except WorkerFailed as error:
             alarm = f"the deciding process failed: {error}; the floor is in force"
             log.error("%s", alarm)
-            return await asyncio.to_thread(_floor, problem, alarm)
+            return await asyncio.to_thread(_floor, question.problem, alarm)
         if reply.plan is None:
             raise NoVerifiedPlan(reply.failure)
-        self._look_for_prices(problem, reply.plan)
-        return Decided(reply.plan, reply.cpu_s, limits.decide_cpu_s, warm)
+        return Decided(reply.plan, reply.cpu_s, question.cpu_s, question.warm)
+
+    def _wall_s(self, cpu_s: float) -> float:
+        return self._limits.patience * cpu_s + self._limits.grace_s
 
     async def close(self) -> None:
         """End both processes."""
-        if self._pricing is not None:
-            self._pricing.cancel()
-            await asyncio.gather(self._pricing, return_exceptions=True)
+        tasks = [task for task in (self._starting, self._pricing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._decider.stop()
         await self._pricer.stop()
 
@@ -172,20 +198,23 @@ class ProcessDecider:
         self._pricing = asyncio.create_task(self._price(problem))
 
     async def _price(self, problem: Problem) -> None:
-        limits = self._limits
-        wall_s = limits.patience * limits.price_cpu_s + limits.grace_s
+        cpu_s = self._limits.price_cpu_s
         try:
-            reply = await self._pricer.ask(Question(problem, limits.price_cpu_s), wall_s)
+            reply = await self._pricer.ask(Question(problem, cpu_s), self._wall_s(cpu_s))
         except WorkerFailed as error:
             log.error("no new prices: %s", error)
             return
+        finally:
+            await self._pricer.stop()
         if reply.plan is not None and reply.plan.prices is not None:
             self._found = _Found(
                 reply.plan.prices, frozenset(job.id for job in problem.jobs)
             )
 
 
-def _floor(problem: Problem, alarm: str) -> Decided:
+def _floor(problem: Problem | None, alarm: str) -> Decided:
+    if problem is None:
+        raise NoVerifiedPlan(alarm)
     before_s = time.thread_time()
     plan = decide_floor(problem, alarm)
-    return Decided(plan, time.thread_time() - before_s)
+    return Decided(plan, time.thread_time() - before_s, failure=alarm)

@@ -69,6 +69,8 @@ class OfficePorts:
     keep_ended_s: float = 600.0
     typed_rtt_ms: dict[tuple[str, str], float] = field(default_factory=dict)
     observer: Observer = field(default_factory=Observer)
+    aside: Decider | None = None
+    """Decides what is not applied; None = the decider of the cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,10 @@ class Office:
 
     async def decide(self, problem: Problem) -> Decided:
         """Decide a problem that is not applied (a dry run, an explanation)."""
-        return await self._ports.decider(problem)
+        decided = await (self._ports.aside or self._ports.decider)(problem)
+        if decided.failure:
+            self.alarm(decided.failure)
+        return decided
 
     def alarm(self, text: str) -> None:
         """Something an operator should know; shown in status."""

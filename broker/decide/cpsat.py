@@ -6,6 +6,7 @@ expressions. The library is loaded on the first solve, not on import.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,13 @@ def solve(
         effort=response.deterministic_time,
         wall_s=response.wall_time,
     )
+
+
+def load() -> None:
+    """Load the library, which takes most of a second, before it is needed. Says nothing where it
+    is missing: each solve does."""
+    with contextlib.suppress(ImportError):
+        import ortools.sat.python.cp_model_helper  # noqa: F401
 
 
 def _proto(

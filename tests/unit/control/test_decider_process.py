@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +71,40 @@ async def test_a_killed_process_is_started_again() -> None:
         assert first.plan == again.plan
     finally:
         await worker.stop()
+
+
+async def test_one_that_died_between_two_questions_is_told_of_once(tmp_path: Path) -> None:
+    marks = tmp_path / "pids"
+    text = f"import os; open({str(marks)!r}, 'a').write(f'{{os.getpid()}} ')\n"
+    text += "import runpy; runpy.run_module('broker.control.decider_worker', run_name='__main__')"
+    async with a_decider(PATIENT, sys.executable, "-c", text) as decider:
+        assert (await decider(small())).plan.status is PlanStatus.OPTIMAL
+        os.kill(int(marks.read_text().split()[0]), signal.SIGKILL)
+        await asyncio.sleep(0.5)
+        told = await decider(small())
+        assert told.plan.status is PlanStatus.FLOOR and told.plan.placed == {0: 3}
+        assert "the process ended (exit code -9); the floor is in force" in told.plan.notes[0]
+        again = await decider(small())
+        assert again.plan.status is PlanStatus.OPTIMAL and not again.plan.notes
+        assert len(marks.read_text().split()) == 2
+
+
+async def test_what_is_decided_aside_brings_no_prices() -> None:
+    problem = parse_problem(json.dumps(an_instance(Size(40, 1500, 250), 1)))
+    async with a_decider(PATIENT) as decider:
+        decided = await decider.aside(problem)
+        assert decided.plan.prices is not None and decided.warm is None
+        assert not decider.prices_of(problem)
+        await decider(problem)
+        await until(lambda: decider.prices_of(problem))
+        assert (await decider.aside(problem)).warm is None
+
+
+async def test_it_is_ready_before_it_is_asked() -> None:
+    async with a_decider(PATIENT) as decider:
+        decider.start()
+        decided = await decider(small())
+        assert decided.plan.status is PlanStatus.OPTIMAL
 
 
 async def test_a_process_that_ends_says_how() -> None:
