@@ -6,6 +6,7 @@ Told at the edges, once something is durable; nothing here decides, waits or rai
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,8 @@ class Observer:
         metrics.decisions.labels(plan.status.value).inc()
         metrics.decision_s.observe(record.wall_s)
         metrics.decision_cpu_s.observe(record.decided.cpu_s)
+        metrics.decision_objective_usd.set(plan.objective_usd)
+        metrics.decision_bound_usd.set(math.nan if plan.bound_usd is None else plan.bound_usd)
         if plan.gap is not None:
             metrics.decision_gap.observe(plan.gap)
         metrics.fallen.inc(len(record.applier.fallen))

@@ -56,6 +56,13 @@ class BrokerMetrics:
             "tradewind_decision_gap_ratio", "Proved gap to the best plan, where a bound is known.",
             registry=to, buckets=GAPS,
         )  # fmt: skip
+        self.decision_objective_usd = Gauge(
+            "tradewind_decision_objective_usd", "What the last plan reached.", registry=to
+        )
+        self.decision_bound_usd = Gauge(
+            "tradewind_decision_bound_usd", "The most any plan could have; NaN where not known.",
+            registry=to,
+        )  # fmt: skip
         self.queue_wait_s = Histogram(
             "tradewind_queue_wait_seconds", "From submission until the first placement.",
             registry=to, buckets=LONG_S,

@@ -113,6 +113,8 @@ async def test_who_is_nobody_sees_no_name(federation: Federation) -> None:
     await ran(federation, 2)
     open_text = federation.plane.services.observer.metrics.text(named=False).decode()
     assert "tradewind_decision_seconds_count" in open_text
+    assert "tradewind_decision_bound_usd" in open_text
+    assert "tradewind_decision_objective_usd" in open_text
     for name in ("us-east", "eu-west", 'tenant="'):
         assert name not in open_text
     daggered = set(re.findall(r"`(\w+)` †", PAGE.read_text(encoding="utf-8")))
