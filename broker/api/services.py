@@ -113,6 +113,7 @@ class Services:
                 blobs=self.blobs,
                 clock=self.clock,
                 ids=self.ids,
+                ended=self.ledger.job,
             )
         )
 

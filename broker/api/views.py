@@ -89,6 +89,7 @@ def job_view(
         "started_at": utc(job.started_ms),
         "ended_at": utc(job.ended_ms),
         "reason": _reason(job),
+        "waits_for": [{"job": each.job, "when": each.when} for each in job.awaits],
         "array": _array(job),
         "attempts": [*earlier, *live],
         "clusters": sorted({view["cluster"] for view in (*earlier, *live)}),

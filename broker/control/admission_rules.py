@@ -33,12 +33,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "this version has no sealed secrets yet",
         "keep the secret at the site, or have the job fetch it",
     ),
-    (
-        "depends_on",
-        lambda s: s.depends_on,
-        "this version does not order jobs yet",
-        "submit this job when the others have ended (tradewind wait)",
-    ),
     ("ports", lambda s: s.ports, "this version publishes no ports", _LEAVE_OUT),
     (
         "inputs",

@@ -86,6 +86,7 @@ class Books:
         self._order: list[JobId] | None = None
         self._live: dict[str, dict[str, Attempt]] = {}
         self._ended: dict[str, dict[str, Attempt]] = {}
+        self._dependents: dict[JobId, dict[JobId, None]] = {}
         self.intents: dict[JobId, int] = {}
         self.dispatch_seqs: dict[str, int] = {}
         self.event_seqs: dict[str, int] = {}
@@ -186,6 +187,8 @@ class Books:
                 if known.get(attempt.uid) is not attempt:
                     self._index(attempt)
             self._jobs[job.id] = job
+            if job.awaits or (old and old.awaits):
+                self._depend(old, job)
             wants = job.phase in (JobPhase.QUEUED, JobPhase.PLACED, JobPhase.RUNNING)
             if wants and job.id not in self._distrusted and copies_wanted(job, None) > 0:
                 self._unseated[job.id] = None
@@ -194,6 +197,14 @@ class Books:
                     self._order = None
             else:
                 self._unqueue(job.id)
+
+    def _depend(self, old: Job | None, job: Job | None) -> None:
+        if old is not None:
+            for each in old.awaits:
+                self._dependents.get(each.job, {}).pop(old.id, None)
+        if job is not None and job.phase is not JobPhase.ENDED:
+            for each in job.awaits:
+                self._dependents.setdefault(each.job, {})[job.id] = None
 
     def _index(self, attempt: Attempt) -> None:
         book, other = (
@@ -208,6 +219,8 @@ class Books:
         for attempt in old.attempts if old else ():
             for book in (self._live, self._ended):
                 book.get(attempt.cluster, {}).pop(attempt.uid, None)
+        self._depend(old, None)
+        self._dependents.pop(job, None)
         self._admitted.pop(job, None)
         self._distrusted.pop(job, None)
         self._unqueue(job)
@@ -276,6 +289,10 @@ class Books:
         """Jobs that want (more) places, by class, the class of the oldest first."""
         return self._waitlist.classes()
 
+    def dependents(self, job: JobId) -> list[JobId]:
+        """Jobs that wait for this one."""
+        return list(self._dependents.get(job, ()))
+
     def attempt(self, uid: str) -> Attempt | None:
         """An attempt by uid."""
         job = self.job_of(uid)
@@ -305,7 +322,7 @@ class Books:
 
 def copies_wanted(job: Job, limit: int | None) -> int:
     """How many more copies a job could start now; `limit` is an array's own (None = none)."""
-    if job.phase is JobPhase.ENDED or job.cancel or job.held:
+    if job.phase is JobPhase.ENDED or job.cancel or job.held or job.awaits:
         return 0
     if not job.is_array:
         return 0 if job.live_attempts else 1

@@ -63,6 +63,8 @@ class Explainer:
         answer: dict[str, Any]
         if job.phase in (JobPhase.QUEUED, JobPhase.HELD):
             answer = await self._decide(job, spec)
+            if job.awaits:
+                answer["summary"] = f"{job.awaits_text}; then {answer['summary']}"
         else:
             answer = await self._receipt(job)
         answer.update(job=job.id, phase=job.phase.value)
@@ -94,7 +96,7 @@ class Explainer:
     async def _decide(self, job: Job, spec: JobSpec) -> dict[str, Any]:
         world, ruling = self.world(), self._policies.govern(spec)
         limit = spec.array.limit if spec.array else None
-        copies = max(copies_wanted(replace(job, held=False), limit), 1)
+        copies = max(copies_wanted(replace(job, held=False, awaits=()), limit), 1)
         problem = build(world, [Waiting.under(ruling, job, copies)])
         decided = await self._office.decide(problem)
         told = await asyncio.to_thread(

@@ -30,7 +30,8 @@ from broker.control.books import Books
 from broker.control.durable import Durable
 from broker.control.leadership import Leadership
 from broker.control.orders import Orders
-from broker.control.round import Round, changed_attempts
+from broker.control.predecessors import Settling, waiting_for
+from broker.control.round import Round, changed_attempts, may_let_start
 from broker.control.steps import in_steps
 from broker.control.vigil import Decisions, vigil
 from broker.lifecycle import commands as cmd
@@ -219,8 +220,11 @@ class Leader:
         # only now: a site forgets nothing it was not acknowledged
         async for _, after in in_steps(changed):
             self._close(after, round_.commands.get(after.id, []))
-        if any(_may_let_start(before, after) for before, after in changed):
+        if any(may_let_start(before, after) for before, after in changed):
             self._effects.hurry_planner()
+        dependents = waiting_for(self.books, changed)
+        if dependents is not None:
+            self.put(dependents)
         for job_id in self._durable.beaten:
             self.put(str(job_id))
         self._durable.beaten.clear()
@@ -263,6 +267,9 @@ class Leader:
             if current is not None:
                 round_.intent(current, intent)
             self.books.intents[JobId(job_id)] = revision
+        known = self.books.job(job_id)
+        if known is not None and known.awaits:
+            self.put(Settling((job_id,)))
 
     # Acting ---------------------------------------------------------------------------------------
 
@@ -375,16 +382,6 @@ class Leader:
             elif now_s - sent_s > REDRIVE_S and attempt.cluster in self._sessions:
                 late.setdefault(attempt.cluster, []).append(attempt)
         return late
-
-
-def _may_let_start(before: Job, after: Job) -> bool:
-    """Whether a change may let something start: an end, another wish; not a new reason to wait,
-    nor progress within a slice."""
-    if before is after:
-        return True
-    freed = {a.uid for a in before.live_attempts} - {a.uid for a in after.live_attempts}
-    asked = (before.priority, before.held) != (after.priority, after.held)
-    return bool(freed) or asked or before.phase is not after.phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,3 +202,17 @@ def changed_attempts(before: Job | None, after: Job) -> list[Attempt]:
     """Attempts that differ."""
     known = {a.uid: a for a in before.attempts} if before else {}
     return [a for a in after.attempts if known.get(a.uid) != a]
+
+
+def may_let_start(before: Job, after: Job) -> bool:
+    """Whether a change may let something start: an end, another wish; not a new reason to wait,
+    nor progress within a slice."""
+    if before is after:
+        return True
+    freed = {a.uid for a in before.live_attempts} - {a.uid for a in after.live_attempts}
+    asked = _wishes(before) != _wishes(after)
+    return bool(freed) or asked or before.phase is not after.phase
+
+
+def _wishes(job: Job) -> tuple[object, ...]:
+    return job.priority, job.held, job.awaits

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from broker.control.admission_rules import blobs_named, display_name
+from broker.control.predecessors import Predecessors
 from broker.control.steps import in_steps
 from broker.control.submitted_specs import ERRORS_MAX, Ready, SubmittedSpecs
 from broker.control.viewing import DEFAULT_TENANT, Viewer
-from broker.model.jobs import Job
+from broker.feedback.entries import JobEntry
+from broker.model.jobs import Awaited, Job
 from broker.state import keys
 from broker.state.codec import encode_job
 from broker.state.group_commit import GroupCommitter, fill_first
@@ -39,6 +41,7 @@ from federation.kv import (
     Txn,
     TxnResult,
 )
+from federation.refusals import RefusalCode
 from federation.runs import Runs
 from federation.tickets import admission_mac, spec_digest
 from federation.wire import records as pb
@@ -120,6 +123,7 @@ class Shell:
     blobs: BlobAccess
     clock: Clock
     ids: Ids
+    ended: Callable[[str], Awaitable[JobEntry | None]]
     retry_delay_s: float = 0.2
 
 
@@ -129,6 +133,7 @@ class Submissions:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self.specs = SubmittedSpecs(shell.projection, shell.clock)
+        self._predecessors = Predecessors(shell.projection, shell.ended)
 
     async def submit(self, data: Sequence[object], request: Request) -> Submitted:
         """Take on every job in `data` (parsed JSON), or none.
@@ -141,11 +146,18 @@ class Submissions:
             return known
         specs = await self.specs.read_all(data, request.viewer)
         await self._check_blobs(specs)
+        awaits = await self._predecessors.awaited([r.spec for r in specs], request.viewer)
         while True:
             now_ms = self._shell.clock.now_ms()
             first = self._shell.ids.job_id(now_ms)
             drafts = [
-                self._draft(ready, derive_job_id(first, index) if index else first, now_ms, request)
+                self._draft(
+                    ready,
+                    awaits[index],
+                    derive_job_id(first, index) if index else first,
+                    now_ms,
+                    request,
+                )
                 async for index, ready in in_steps(enumerate(specs))
             ]
             outcome = await self._write(drafts, request, now_ms)
@@ -179,7 +191,14 @@ class Submissions:
 
     # Writing ----------------------------------------------------------------------------------
 
-    def _draft(self, ready: Ready, job_id: JobId, now_ms: int, request: Request) -> _Draft:
+    def _draft(
+        self,
+        ready: Ready,
+        awaits: tuple[Awaited, ...],
+        job_id: JobId,
+        now_ms: int,
+        request: Request,
+    ) -> _Draft:
         spec, stored, viewer = ready.spec, ready.stored, request.viewer
         tenant = spec.tenant or DEFAULT_TENANT
         kid, key = self._shell.mac_keys.mac_key
@@ -206,7 +225,11 @@ class Submissions:
             created_ms=now_ms,
             changed_ms=now_ms,
             tasks=spec.array.tasks if spec.array else Runs(),
+            awaits=awaits,
         )
+        if awaits:
+            code = RefusalCode.DEPENDENCY_PENDING
+            job = replace(job, reason_code=code, reason_text=job.awaits_text)
         puts = (
             Put(keys.spec(job_id), record.SerializeToString()),
             Put(keys.job(job_id), encode_job(job)),

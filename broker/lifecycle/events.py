@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.model.jobs import Attempt, FailedTasks, Outcome, OutcomeKind, Output
+from broker.model.jobs import Attempt, Awaited, FailedTasks, Outcome, OutcomeKind, Output
 from federation.runs import Runs
 
 
@@ -166,6 +166,20 @@ class WaitExplained:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class PredecessorsCame:
+    """What some of the jobs it waits for had to do is done."""
+
+    came: tuple[Awaited, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PredecessorFailed:
+    """What it waits for can never come."""
+
+    text: str
+
+
 JobEvent = (
     CancelAsked
     | HoldAsked
@@ -177,6 +191,8 @@ JobEvent = (
     | TicketRenewed
     | SiteForgot
     | WaitExplained
+    | PredecessorsCame
+    | PredecessorFailed
 )
 SiteEvent = (
     Accepted | Refused | Prepared | Started | TasksChanged | SliceSet | Ended | FoundMissing
@@ -194,6 +210,8 @@ JOB_EVENTS: tuple[type, ...] = (
     TicketRenewed,
     SiteForgot,
     WaitExplained,
+    PredecessorsCame,
+    PredecessorFailed,
 )
 SITE_EVENTS: tuple[type, ...] = (
     Accepted,

@@ -27,6 +27,7 @@ from broker.model.jobs import (
     Terms,
 )
 from broker.model.replacing import replace
+from federation.refusals import RefusalCode
 
 JobHandler = Callable[[Job, Any, Terms, int], Job]
 AttemptHandler = Callable[[Job, Attempt, Any, Terms, int], Job]
@@ -228,7 +229,13 @@ def hold(job: Job, event: ev.HoldAsked, terms: Terms, now_ms: int) -> Job:
 
 def release(job: Job, event: ev.ReleaseAsked, terms: Terms, now_ms: int) -> Job:
     """Placement may go on."""
-    return derive_phase(replace(job, held=False, reason_code="", reason_text=""))
+    return derive_phase(_waiting(replace(job, held=False)))
+
+
+def _waiting(job: Job) -> Job:
+    """With the reason that comes before any decision: the jobs it waits for, or none."""
+    code = RefusalCode.DEPENDENCY_PENDING if job.awaits else ""
+    return replace(job, reason_code=code, reason_text=job.awaits_text)
 
 
 def set_priority(job: Job, event: ev.PrioritySet, terms: Terms, now_ms: int) -> Job:
@@ -239,8 +246,9 @@ def set_priority(job: Job, event: ev.PrioritySet, terms: Terms, now_ms: int) -> 
 def placed(job: Job, event: ev.AttemptPlaced, terms: Terms, now_ms: int) -> Job:
     """Take a new attempt in, if the job still wants one."""
     attempt = event.attempt
-    if job.cancel or job.held:
-        raise Rejected(f"{job.id} is {'cancelled' if job.cancel else 'held'}")
+    if job.cancel or job.held or job.awaits:
+        why = "cancelled" if job.cancel else "held" if job.held else "waiting for other jobs"
+        raise Rejected(f"{job.id} is {why}")
     if job.is_array:
         if not attempt.tasks or attempt.tasks.difference(job.unassigned_tasks):
             raise Rejected(f"{job.id}: tasks {attempt.tasks} are not all unassigned")
@@ -288,6 +296,24 @@ def explain_wait(job: Job, event: ev.WaitExplained, terms: Terms, now_ms: int) -
     if (job.reason_code, job.reason_text) == (event.code, event.text):
         return job
     return replace(job, reason_code=event.code, reason_text=event.text)
+
+
+def predecessors_came(
+    job: Job, event: ev.PredecessorsCame, terms: Terms, now_ms: int
+) -> Job:
+    """It waits for fewer jobs, or for none: then it may be placed."""
+    left = tuple(each for each in job.awaits if each not in event.came)
+    return _waiting(replace(job, awaits=left)) if not job.held else replace(job, awaits=left)
+
+
+def predecessor_failed(
+    job: Job, event: ev.PredecessorFailed, terms: Terms, now_ms: int
+) -> Job:
+    """It will never be its turn: it is over, without a start."""
+    if not job.awaits:
+        return job
+    code = RefusalCode.DEPENDENCY_FAILED
+    return end(job, Outcome(OutcomeKind.CANCELLED, code=code, text=event.text), now_ms)
 
 
 def _live(job: Job, uid: str) -> Attempt:

@@ -16,6 +16,8 @@ def violations(job: Job) -> list[str]:
     found = _phase_violations(job)
     if not job.is_array and len(job.live_attempts) > 1:
         found.append(f"{len(job.live_attempts)} live attempts of one gang")
+    if job.awaits and job.live_attempts:
+        found.append("it waits for other jobs and has a live attempt")
     if len({a.uid for a in job.attempts}) != len(job.attempts):
         found.append("two attempts share a uid")
     for attempt in job.attempts:

@@ -78,6 +78,8 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
         rows[phase, ev.SiteForgot] = h.site_forgot
         rows[phase, ev.AttemptPlaced] = h.placed
         rows[phase, ev.WaitExplained] = h.explain_wait
+        rows[phase, ev.PredecessorsCame] = h.predecessors_came
+        rows[phase, ev.PredecessorFailed] = h.predecessor_failed
     rows[J.HELD, ev.AttemptPlaced] = Reject("the job is held")
     rows[J.ENDED, ev.CancelAsked] = _QUIET
     rows[J.ENDED, ev.HoldAsked] = _ENDED
@@ -89,6 +91,8 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
     rows[J.ENDED, ev.SiteForgot] = _QUIET
     rows[J.ENDED, ev.AttemptPlaced] = _ENDED
     rows[J.ENDED, ev.WaitExplained] = _QUIET
+    rows[J.ENDED, ev.PredecessorsCame] = _QUIET
+    rows[J.ENDED, ev.PredecessorFailed] = _QUIET
     return rows
 
 

@@ -207,6 +207,19 @@ class AvoidedCluster:
     until_ms: int
 
 
+AWAITED_NAMED_MAX = 3
+_AWAITED = {"succeeded": "to succeed", "ended": "to end", "started": "to start"}
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A job that another waits for, and what is to become of it: `succeeded`, `ended` or
+    `started`."""
+
+    job: JobId
+    when: str = "succeeded"
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job and its live attempts."""
@@ -235,7 +248,17 @@ class Job:
     cancel: bool = False
     task_states: TaskStates = field(default_factory=TaskStates)
     attempts: tuple[Attempt, ...] = ()
+    awaits: tuple[Awaited, ...] = ()
     extra: bytes = b""  # fields of a newer version, kept on rewrite
+
+    @property
+    def awaits_text(self) -> str:
+        """Which jobs it waits for, in words; empty for none."""
+        if not self.awaits:
+            return ""
+        named = [f"{each.job} {_AWAITED[each.when]}" for each in self.awaits[:AWAITED_NAMED_MAX]]
+        more = len(self.awaits) - len(named)
+        return f"waits for {', '.join(named)}" + (f" and {more} more" if more else "")
 
     @property
     def is_array(self) -> bool:

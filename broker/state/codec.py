@@ -15,6 +15,7 @@ from broker.model.jobs import (
     Attempt,
     AttemptPhase,
     AvoidedCluster,
+    Awaited,
     Desired,
     Intent,
     Job,
@@ -164,6 +165,7 @@ def encode_job(job: Job) -> bytes:
         started_ms=job.started_ms,
         cost_micro_usd=job.cost_micro_usd,
         task_runs=runs_to_pb(job.tasks),
+        awaits=[pb.Awaited(job=each.job, when=each.when) for each in job.awaits],
     )
     if job.is_array:
         record.counts.CopyFrom(task_counts(job))
@@ -208,6 +210,7 @@ def _job_of(record: pb.JobRecord) -> Job:
         ended_ms=record.ended_ms,
         outcome=outcome_from_pb(record.outcome),
         cost_micro_usd=record.cost_micro_usd,
+        awaits=tuple(Awaited(JobId(each.job), each.when) for each in record.awaits),
         extra=unknown_part(record),
     )
 

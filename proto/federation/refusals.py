@@ -56,6 +56,7 @@ class RefusalCode(StrEnum):
     DATA_MISSING = "data_missing"
     HELD = "held"
     DEPENDENCY_PENDING = "dependency_pending"
+    DEPENDENCY_FAILED = "dependency_failed"
     NO_CLUSTERS = "no_clusters"
     # Dispatch: what a site answers.
     TICKET_INVALID = "ticket_invalid"
@@ -92,6 +93,7 @@ class RefusalCode(StrEnum):
 
 
 _PERMANENT = (
+    RefusalCode.DEPENDENCY_FAILED,
     RefusalCode.SPEC_MISMATCH,
     RefusalCode.SIGNATURE_REQUIRED,
     RefusalCode.BLOB_CORRUPT,

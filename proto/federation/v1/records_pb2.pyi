@@ -219,6 +219,7 @@ class JobRecord(google.protobuf.message.Message):
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     SUBJECT_FIELD_NUMBER: builtins.int
     TASK_RUNS_FIELD_NUMBER: builtins.int
+    AWAITS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     job: builtins.str
     tenant: builtins.str
@@ -257,6 +258,10 @@ class JobRecord(google.protobuf.message.Message):
     def avoid(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AvoidedCluster]: ...
     @property
     def task_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
+    @property
+    def awaits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Awaited]:
+        """jobs this one still waits for"""
+
     def __init__(
         self,
         *,
@@ -284,11 +289,31 @@ class JobRecord(google.protobuf.message.Message):
         cost_micro_usd: builtins.int = ...,
         subject: builtins.str = ...,
         task_runs: collections.abc.Iterable[Global___Run] | None = ...,
+        awaits: collections.abc.Iterable[Global___Awaited] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["counts", b"counts", "outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "avoid", b"avoid", "changed_ms", b"changed_ms", "class_key", b"class_key", "cost_micro_usd", b"cost_micro_usd", "counts", b"counts", "created_ms", b"created_ms", "ended_ms", b"ended_ms", "job", b"job", "live", b"live", "name", b"name", "not_before_ms", b"not_before_ms", "outcome", b"outcome", "phase", b"phase", "priority", b"priority", "reason_code", b"reason_code", "reason_text", b"reason_text", "retries_used", b"retries_used", "schema", b"schema", "started_ms", b"started_ms", "subject", b"subject", "task_runs", b"task_runs", "tasks", b"tasks", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "avoid", b"avoid", "awaits", b"awaits", "changed_ms", b"changed_ms", "class_key", b"class_key", "cost_micro_usd", b"cost_micro_usd", "counts", b"counts", "created_ms", b"created_ms", "ended_ms", b"ended_ms", "job", b"job", "live", b"live", "name", b"name", "not_before_ms", b"not_before_ms", "outcome", b"outcome", "phase", b"phase", "priority", b"priority", "reason_code", b"reason_code", "reason_text", b"reason_text", "retries_used", b"retries_used", "schema", b"schema", "started_ms", b"started_ms", "subject", b"subject", "task_runs", b"task_runs", "tasks", b"tasks", "tenant", b"tenant"]) -> None: ...
 
 Global___JobRecord: typing_extensions.TypeAlias = JobRecord
+
+@typing.final
+class Awaited(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    WHEN_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    when: builtins.str
+    """succeeded ended started"""
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        when: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "when", b"when"]) -> None: ...
+
+Global___Awaited: typing_extensions.TypeAlias = Awaited
 
 @typing.final
 class AvoidedCluster(google.protobuf.message.Message):

@@ -133,7 +133,6 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "secrets": ["TOKEN"],
         "ports": [80],
         "inputs": [{"dataset": "d"}],
-        "depends_on": ["j0000000000000000"],
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
         "placement": {"spread": "region"},
@@ -143,11 +142,29 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     status, body, _ = await world.call("POST", "/v1/jobs", json={**HELLO, **asked})
     assert status == 422
     assert {error["path"] for error in body["errors"]} == {
-        "kind", "secrets", "ports", "inputs", "depends_on", "checkpoint",
+        "kind", "secrets", "ports", "inputs", "checkpoint",
         "on_disconnect.replace", "placement.spread",
         "resources.isolation", "resources.topology", "outputs",
     }  # fmt: skip
     assert all(error["remedy"] for error in body["errors"])
+
+
+async def test_a_job_waits_only_for_jobs_that_its_submitter_can_see(world: World) -> None:
+    first = await submit(world)
+    job = await submit(world, depends_on=[first, {"job": first, "when": "ended"}])
+    shown = (await world.call("GET", f"/v1/jobs/{job}"))[1]
+    assert shown["reason"]["code"] == "dependency_pending"
+    assert shown["reason"]["text"] == f"waits for {first} to succeed, {first} to end"
+    assert shown["waits_for"][0] == {"job": first, "when": "succeeded"}
+    unknown = "j0000000000000000"
+    for missing, token in ((unknown, None), (first, await world.token("chemistry"))):
+        status, body, _ = await world.call(
+            "POST", "/v1/jobs", json={**HELLO, "depends_on": [missing]}, token=token
+        )
+        assert status == 422
+        (error,) = body["errors"]
+        assert error["path"] == "depends_on[0].job" and error["value"] == missing
+        assert error["problem"] == "no such job"
 
 
 async def test_limits_that_placement_understands_are_taken(world: World) -> None:

@@ -16,7 +16,7 @@ from broker.control.submission import (
     Submissions,
 )
 from broker.control.viewing import Viewer
-from broker.feedback.backends.memory import MemoryBlobs
+from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter
@@ -86,7 +86,8 @@ def bench(store: ScriptedStore | None = None, ids_from: int = 0) -> Bench:
         store.script = []
     projection = Projection(store, on_unreadable=lambda text: None)
     shell = Shell(
-        store, (GroupCommitter(store),), projection, MacKey(), MemoryBlobs(), clock, ids, 0.001
+        store, (GroupCommitter(store),), projection, MacKey(), MemoryBlobs(), clock, ids,
+        MemoryLedger().job, 0.001,
     )
     return Bench(store, projection, Submissions(shell), ids)
 

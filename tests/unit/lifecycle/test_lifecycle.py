@@ -16,6 +16,7 @@ from broker.lifecycle.reconcile import Needed, needed
 from broker.lifecycle.table import ATTEMPT_TABLE, JOB_TABLE
 from broker.model.jobs import (
     AttemptPhase,
+    Awaited,
     Desired,
     FailedTasks,
     Job,
@@ -24,6 +25,7 @@ from broker.model.jobs import (
     OutcomeKind,
     Terms,
 )
+from federation.ids import JobId
 from federation.runs import Runs
 from tests.unit.lifecycle.builders import JOB, a_job, an_attempt, ended, runs
 
@@ -207,7 +209,9 @@ _kinds = st.sampled_from(list(OutcomeKind))
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Job, list[ev.Event], Terms]:
     array = draw(st.booleans())
-    job = a_job(tasks=runs(0, 9) if array else Runs())
+    awaited = Awaited(JobId("j" + "9" * 16))
+    awaits = (awaited,) if draw(st.booleans()) else ()
+    job = a_job(tasks=runs(0, 9) if array else Runs(), awaits=awaits)
     terms = Terms(
         retry_attempts=draw(st.integers(0, 2)), retry_on=frozenset(draw(st.sets(_kinds)))
     )
@@ -242,6 +246,8 @@ def histories(draw: st.DrawFn) -> tuple[Job, list[ev.Event], Terms]:
                         ev.HoldAsked("ada"),
                         ev.ReleaseAsked("ada"),
                         ev.StopDecided(uid, OutcomeKind.PREEMPTED),
+                        ev.PredecessorsCame((awaited,)),
+                        ev.PredecessorFailed("j9 has failed"),
                     ]
                 )
             )
