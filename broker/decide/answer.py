@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.decide.warm_file import prices_to_json
+from broker.decide.warm_file import assignment_to_json, prices_to_json
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 
@@ -29,9 +29,7 @@ def plan_to_json(problem: Problem, plan: Plan, cpu_s: float) -> dict[str, Any]:
         "placed": {str(level): plan.placed[level] for level in sorted(plan.placed)},
         "cost_usd": plan.cost_usd,
         "cpu_s": cpu_s,
-        "assignments": [
-            {"job": item.job, "pool": item.pool, "count": item.count} for item in plan.assignments
-        ],
+        "assignments": [assignment_to_json(item) for item in plan.assignments],
         "unplaced": [
             {
                 "job": item.job,

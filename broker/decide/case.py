@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from broker.decide.classes import JobClass
+from broker.decide.constraints import SHARED_CONSTRAINTS
 from broker.decide.nodes import PLENTY, LevelNodes
 from broker.decide.options import Floats, Integers, Options, build_options
+from broker.decide.pairs import ClassRows, PairFigures, PoolColumns
 from broker.decide.prepared import Prepared, prepare
 from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
+from broker.decide.tallies import Tally
 from broker.model.problem import Mode, Pool, Problem
 
 Counts = Integers
@@ -47,7 +50,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Indices are into `problem.pools`, `classes` and `options`.
+    """Indices are into `problem.pools` (a queue is one of them), `classes` and `options`.
 
     `shapes` has None for pools without an option, `empty` the nodes with nothing placed for those
     that are counted by levels, and `room` (sizes of replicas ascending, pools) how many such
@@ -68,6 +71,7 @@ class Case:
     reward_usd: Floats
     lost_work_usd: float
     quotas: Quotas
+    tallies: tuple[Tally, ...]
 
     @property
     def gang(self) -> tuple[int, ...]:
@@ -100,7 +104,7 @@ class Case:
 def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
     """Everything the floors, the model and the finishing need. `prepared` is of this problem."""
     prepared = prepared or prepare(problem)
-    classes = prepared.classes
+    problem, classes = prepared.problem, prepared.classes
     options = build_options(problem, classes, prepared.pairs)
     shapes, kind = _shapes(problem, options, [amount_of(item.job) for item in classes])
     jobs = [item.job for item in classes]
@@ -120,7 +124,18 @@ def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
         lost_work_usd=sum(c.count * lost for c, lost in zip(classes, running, strict=True)),
         quotas=_quotas(problem, classes, options),
+        tallies=_tallies(problem, classes, options),
     )
+
+
+def _tallies(
+    problem: Problem, classes: Sequence[JobClass], options: Options
+) -> tuple[Tally, ...]:
+    pools = PoolColumns(problem)
+    rows = ClassRows(problem, classes, pools)
+    pairs = PairFigures(rows, pools, options.class_index, options.pool_index)
+    made = [shared.tallies(pairs) for shared in SHARED_CONSTRAINTS if shared.tallies]
+    return tuple(tally for some in made for tally in some if len(tally.limit))
 
 
 def _facts(classes: Sequence[JobClass]) -> Facts:

@@ -98,16 +98,16 @@ class Explanation:
 
 
 def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Candidate, ...]:
-    """Every pool for one copy of a job, in the problem or not, the cheapest that could take it
-    first. With a plan, what the plan placed counts as taken, apart from where it put this job."""
+    """Every pool and queue for one copy of a job, in the problem or not, the cheapest that could
+    take it first. With a plan, what the plan placed counts as taken, apart from where it put this
+    job."""
     left = problem if plan is None else left_over(problem, plan)
-    chosen: dict[str, int] = {}
-    if plan is not None:
-        chosen = {item.pool: item.count for item in plan.assignments if item.job == job.id}
+    placed = () if plan is None else plan.assignments
+    chosen = {(item.pool, item.queued): item.count for item in placed if item.job == job.id}
     where, against = Geography(problem), _Against(left, job)
     table = [
-        _candidate(where, job, pool, against.pool(index), chosen.get(pool.name, 0))
-        for index, pool in enumerate(left.pools)
+        _candidate(where, job, pool, against.pool(index), chosen.get(_place(pool), 0))
+        for index, pool in enumerate(against.pools)
     ]
     return tuple(sorted(table, key=_candidate_order))
 
@@ -119,7 +119,9 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     left = left_over(problem, plan)
     against = _Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
-    for index, (pool, original) in enumerate(zip(left.pools, problem.pools, strict=True)):
+    queues = against.pools[len(left.pools) :]
+    for index, pool in enumerate(against.pools):
+        original = (*problem.pools, *queues)[index]
         reason = _reason(left, job, against.pool(index), original)
         by_cluster[pool.cluster].append((reason, pool))
     nearest = [
@@ -132,15 +134,22 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
 
 
 class _Against:
-    """All that stands against one copy of a job, beside what is taken already, by pool index."""
+    """All that stands against one copy of a job, beside what is taken already, by pool index; the
+    queues come after all pools."""
 
     def __init__(self, left: Problem, job: Job) -> None:
         case = build_case(replace(left, jobs=(replace(job, count=1),)))
         self._reasons = Reasons(case, Floor(case))
+        self.pools = case.problem.pools
 
     def pool(self, index: int) -> tuple[Refusal, ...]:
         """Reasons against a pool; `NOT_CHOSEN` alone where a copy could start."""
         return tuple(self._reasons.against(0, index))
+
+
+def _place(pool: Pool) -> tuple[str, bool]:
+    """Name of a pool, and whether its queue is meant."""
+    return (pool.queue_of or pool.name, bool(pool.queue_of))
 
 
 def _candidate(
@@ -156,7 +165,7 @@ def _candidate(
         spot=pool.spot,
         rate_usd_per_h=job.gang_accelerators * pool.price_usd_per_accelerator_hour,
         hours=job.runtime_h / job.accelerators[pool.accelerator] if known else None,
-        start_s=where.cold_start_s(job, pool) + where.start_delay_s(job, pool),
+        start_s=where.start_s(job, pool),
         rtt_ms=where.rtt_ms(job, pool),
         terms=cost_terms(where, job, pool) if known else None,
         refusals=() if could_start else against,
@@ -174,6 +183,7 @@ def _reason(left: Problem, job: Job, found: tuple[Refusal, ...], original: Pool)
     standing = _STANDINGS.get(found[0].code, Standing.POLICY)
     if found[0].code in (RefusalCode.NO_CAPACITY, RefusalCode.NO_CPUS, RefusalCode.NO_MEMORY):
         unlimited = replace(original, free_cpus=None, free_memory_gib=None)
+        original = replace(original, queue=None)
         variants = [original, replace(unlimited, nodes=original.when_empty)]
         empty = any(can_start(replace(alone(left, job, pool), tenants=())) for pool in variants)
         standing = Standing.FITS_WHEN_EMPTY if empty else Standing.NEVER_FITS
@@ -224,6 +234,7 @@ _STANDINGS = {
     RefusalCode.VALUE_BELOW_COST: Standing.PRICE,
     RefusalCode.TENANT_QUOTA: Standing.QUOTA,
     RefusalCode.CLUSTER_QUOTA: Standing.QUOTA,
+    RefusalCode.QUEUE_FULL: Standing.FITS_WHEN_EMPTY,
     RefusalCode.DATA_MISSING: Standing.DATA,
     RefusalCode.MAINTENANCE: Standing.MAINTENANCE,
     RefusalCode.DRAINING: Standing.MAINTENANCE,

@@ -12,7 +12,7 @@ from broker.decide.classes import share_among_members
 from broker.decide.packing import Packing, least_whole_nodes, pack, seat
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
-from broker.model.problem import Mode
+from broker.model.problem import Mode, Pool
 
 PackExactly = Callable[[Shape, Sequence[int]], Packing | None]
 """Packs a demand with provably the fewest whole nodes, or None when that is not known."""
@@ -104,7 +104,7 @@ def _used(case: Case, counts: Counts) -> Iterator[tuple[int, int, int, int]]:
 
 def assignments(case: Case, counts: Counts) -> tuple[Assignment, ...]:
     """Which job's copies go where: within a class the oldest job gets the cheapest pools. In the
-    order of the problem's jobs, then of its pools."""
+    order of the problem's jobs, then of its pools, then of their queues."""
     jobs, pools = case.problem.jobs, case.problem.pools
     placed: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for option, k, pool, _ in _used(case, counts):
@@ -114,21 +114,26 @@ def assignments(case: Case, counts: Counts) -> tuple[Assignment, ...]:
         for job, pool, copies in share_among_members(jobs, case.classes[k], pairs):
             shares[job, pool] += copies
     return tuple(
-        Assignment(jobs[job].id, pools[pool].name, copies)
+        _assignment(jobs[job].id, pools[pool], copies)
         for (job, pool), copies in sorted(shares.items())
     )
 
 
+def _assignment(job: str, pool: Pool, copies: int) -> Assignment:
+    return Assignment(job, pool.queue_of or pool.name, copies, queued=bool(pool.queue_of))
+
+
 def fills(case: Case, candidate: Candidate, given: Sequence[Assignment]) -> tuple[NodeFill, ...]:
-    """Every assigned replica on a concrete node, by pool and node."""
+    """Every assigned replica on a concrete node, by pool and node; those queued are on none."""
     jobs = {job.id: job for job in case.problem.jobs}
     by_pool: dict[str, list[Assignment]] = defaultdict(list)
     for item in given:
-        by_pool[item.pool].append(item)
+        if not item.queued:
+            by_pool[item.pool].append(item)
     found: list[NodeFill] = []
     for index, packing in sorted(candidate.packings.items()):
         shape = case.shapes[index]
-        if shape is None:
+        if shape is None or shape.pool.queue_of:
             continue
         waiting: list[list[tuple[str, int]]] = [[] for _ in shape.kinds]
         for item in by_pool[shape.pool.name]:

@@ -15,6 +15,7 @@ from broker.decide.case import Case, Counts
 from broker.decide.nodes import PLENTY, LevelNodes, PackedNodes
 from broker.decide.options import Booleans, Integers
 from broker.decide.packing import Packing
+from broker.decide.tallies import Running
 from broker.decide.terms import SLACK
 
 _AT_ONCE = 8
@@ -53,6 +54,7 @@ class Floor:
         slots = {size: slot for slot, size in enumerate(self._sizes)}
         self._slot = [slots[size] for size in case.facts.size]
         self._open = case.room.copy()
+        self.tallies = Running(case.tallies)
 
     def fill(self, k: int, wanted: int, options: Integers | None = None) -> int:
         """Place up to `wanted` copies of a class over some of its options in their order, or over
@@ -135,6 +137,8 @@ class Floor:
     ) -> int:
         nodes = self.nodes[p]
         room = self._room(k, p, min(wanted, most), local)
+        if self.tallies:
+            room = self.tallies.room(option, room)
         if nodes is None or room == 0:
             return 0
         replicas = self.case.facts.replicas[k]
@@ -177,6 +181,8 @@ class Floor:
             return
         facts = self.case.facts
         self.counts[option] += copies
+        if self.tallies:
+            self.tallies.take(option, copies)
         replicas = copies * facts.replicas[k]
         self._cpus[p] -= replicas * facts.cpus[k]
         self._memory[p] -= replicas * facts.memory_gib[k]
@@ -216,6 +222,7 @@ class Floor:
         case, facts = self.case, self.case.facts
         used = counts.nonzero()[0]
         self.counts[used] += counts[used]
+        self.tallies.load(used, counts[used])
         columns = (
             counts[used],
             case.options.class_index[used],
@@ -237,9 +244,9 @@ class Floor:
         return True
 
     def is_within(self) -> bool:
-        """Whether totals and quotas hold what was loaded."""
+        """Whether totals, quotas and tallies hold what was loaded."""
         left = (self._cpus, self._memory, self._quota_left)
-        return all(min(figures, default=0) >= 0 for figures in left)
+        return self.tallies.is_within() and all(min(figures, default=0) >= 0 for figures in left)
 
     def accelerators_used(self, tenant: str, cluster: str | None) -> int:
         """Placed accelerators of a tenant, in one cluster or (None) in all."""

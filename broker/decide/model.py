@@ -1,7 +1,7 @@
 """The class-aggregated integer model as plain rows, without any solver.
 
 Columns: one per option (copies placed), then per pool what its counting of nodes needs. All lower
-bounds are 0. The rows are class counts, nodes, pool cpus and memory, and quotas.
+bounds are 0. The rows are class counts, nodes, pool cpus and memory, quotas and tallies.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ def build_model(case: Case, *, relaxed: bool = False) -> Model:
     gang, class_of = case.gang, case.options.class_index
     for limit, of_quota in zip(case.quotas.limit, case.quota_options(), strict=True):
         model.at_most([(option, gang[class_of[option]]) for option in of_quota], limit)
+    for tally in case.tallies:
+        for terms, most in tally.terms():
+            model.at_most(terms, most)
     return model
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from broker.decide.classes import JobClass
 from broker.decide.shapes import amount_of
 from broker.decide.terms import SLACK
-from broker.model.problem import Job, Pool, Problem
+from broker.model.problem import Job, NodeGroup, Problem
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,6 +47,11 @@ class PoolColumns:
         self.node_size = floats(pool.accelerators_per_node for pool in pools)
         self.usable = truths(pool.unusable is None for pool in pools)
         self.delay_s = floats(cluster.start_delay_s for cluster in places)
+        self.queued = truths(bool(pool.queue_of) for pool in pools)
+        self.queue_s = floats(0.0 if pool.queue is None else pool.queue.start_s for pool in pools)
+        self.max_pending = floats(
+            0.0 if pool.queue is None else pool.queue.max_pending for pool in pools
+        )
         self.cpus = floats(limit(pool.free_cpus) for pool in pools)
         self.memory_gib = floats(limit(pool.free_memory_gib) for pool in pools)
         spot, region = self.spot.tolist(), self.region.tolist()
@@ -67,7 +72,8 @@ class Room:
         kinds = {amount: i for i, amount in enumerate(dict.fromkeys(amounts))}
         self.kind = integers(kinds[amount] for amount in amounts)
         figures = np.array(list(kinds), dtype=np.float64).reshape(-1, 3)
-        self.slots = _slots(problem.pools, figures)
+        self.slots = _slots([pool.nodes for pool in problem.pools], figures)
+        self._kinds, self._empty = figures, [pool.when_empty for pool in problem.pools]
         tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
         self.tenant = integers(tenants.get(job.tenant, len(tenants)) for job in jobs)
         clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
@@ -78,6 +84,12 @@ class Room:
             for name, quota in tenant.cluster_quota.items():
                 if name in clusters:
                     self.cluster_quota[row, clusters[name]] = quota
+
+
+    @cached_property
+    def empty_slots(self) -> Floats:
+        """(jobs, pools): replicas that fit with nothing running, where that is known."""
+        return _slots(self._empty, self._kinds)[self.kind]
 
 
 class ClassRows:
@@ -251,6 +263,9 @@ class PairFigures:
         """Hours before a copy runs, paid or not."""
         delay_s = np.where(self.stays, 0.0, self.pools.delay_s[self.pool])
         found: Floats = (self.cold_s + delay_s) / 3600
+        if self.pools.queued.any():
+            behind_h = (self.pools.delay_s + self.pools.queue_s) / 3600
+            found = np.where(self.pools.queued[self.pool], behind_h[self.pool], found)
         return found
 
     @cached_property
@@ -293,14 +308,14 @@ def truths(values: Iterable[bool]) -> Booleans:
     return np.fromiter(values, dtype=np.bool_)
 
 
-def _slots(pools: Sequence[Pool], kinds: Floats) -> Floats:
-    """(kinds, pools): replicas of each kind that fit on the free nodes of each pool."""
-    found = np.zeros((len(kinds), len(pools)))
-    in_use = [index for index, pool in enumerate(pools) if pool.nodes]
+def _slots(nodes: Sequence[Sequence[NodeGroup]], kinds: Floats) -> Floats:
+    """(kinds, pools): replicas of each kind that fit on the nodes of each pool."""
+    found = np.zeros((len(kinds), len(nodes)))
+    in_use = [index for index, groups in enumerate(nodes) if groups]
     if not in_use:
         return found
-    groups = [group for pool in pools for group in pool.nodes]
-    sizes = integers(len(pools[index].nodes) for index in in_use)
+    groups = [group for of_pool in nodes for group in of_pool]
+    sizes = integers(len(nodes[index]) for index in in_use)
     starts = np.cumsum(sizes) - sizes
     count = floats(group.count for group in groups)
     free = floats(group.free_accelerators for group in groups)

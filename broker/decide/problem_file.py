@@ -28,7 +28,17 @@ from broker.decide.strict_json import (
     whole,
 )
 from broker.decide.warm_file import read_warm
-from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
+from broker.model.problem import (
+    Cluster,
+    Job,
+    Mode,
+    NodeGroup,
+    Objective,
+    Pool,
+    Problem,
+    Queue,
+    Tenant,
+)
 from federation.refusals import Refusal
 
 __all__ = ["Key", "ProblemError", "parse_problem", "problem_from_json"]
@@ -91,6 +101,16 @@ NODES_KEYS = {
     "free_cpus": Key(amount),
     "free_memory_gib": Key(amount),
 }
+QUEUE_KEYS = {
+    "start_s": Key(amount, required=True),
+    "max_pending": Key(whole, required=True),
+}
+
+
+def _queue(value: Any, path: str) -> Queue:
+    return Queue(**read_keys(value, path, QUEUE_KEYS))
+
+
 POOL_KEYS = {
     "name": Key(text, required=True),
     "cluster": Key(text, required=True),
@@ -104,6 +124,7 @@ POOL_KEYS = {
     "nodes": Key(listed(lambda value, path: read_keys(value, path, NODES_KEYS))),
     "when_empty": Key(listed(_node_group), ()),
     "unusable": Key(read_refusal),
+    "queue": Key(_queue),
 }
 TENANT_KEYS = {
     "name": Key(text, required=True),

@@ -12,12 +12,13 @@ from broker.decide.problem_file import (
     NODES_KEYS,
     OBJECTIVE_KEYS,
     POOL_KEYS,
+    QUEUE_KEYS,
     TENANT_KEYS,
     Key,
 )
 from broker.decide.refusal_file import refusal_to_json
-from broker.decide.warm_file import prices_to_json
-from broker.model.problem import Job, NodeGroup, Pool, Problem
+from broker.decide.warm_file import assignment_to_json, prices_to_json
+from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue
 from broker.model.warm import Warm
 from federation.refusals import Refusal
 
@@ -55,9 +56,7 @@ def warm_to_json(warm: Warm) -> dict[str, Any]:
     """What to start from, as it is read again."""
     written: dict[str, Any] = {}
     if warm.assignments:
-        written["assignments"] = [
-            {"job": item.job, "pool": item.pool, "count": item.count} for item in warm.assignments
-        ]
+        written["assignments"] = [assignment_to_json(item) for item in warm.assignments]
     if warm.prices is not None:
         written["prices"] = prices_to_json(warm.prices)
     return written
@@ -124,6 +123,8 @@ def _value(value: Any) -> Any:
         return refusal_to_json(value)
     if isinstance(value, NodeGroup):
         return _object(value, NODES_KEYS)
+    if isinstance(value, Queue):
+        return _object(value, QUEUE_KEYS)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

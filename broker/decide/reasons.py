@@ -30,6 +30,7 @@ _NEAREST_FIRST = (
     RefusalCode.NO_CAPACITY,
     RefusalCode.NO_CPUS,
     RefusalCode.NO_MEMORY,
+    RefusalCode.QUEUE_FULL,
     RefusalCode.CAPACITY_STALE,
     RefusalCode.CAPACITY_UNKNOWN,
     RefusalCode.CLUSTER_UNREACHABLE,
@@ -129,6 +130,7 @@ class Reasons:
             memory_gib=floor.memory_left(pool_index),
             used=partial(floor.accelerators_used, job.tenant),
             too_large=too_large(job, pool),
+            left={} if option is None else floor.tallies.left(option),
         )
 
     def _not_worth(self, option: int, job: Job, pool: Pool) -> list[Refusal]:

@@ -2,9 +2,9 @@
 worth beside them, and a bound on the objective that is valid for any prices.
 
 Rows: copies of each class; per pool whole nodes, blocks of each size below a node, cpus, memory;
-quotas; and, in place_first, what each tier must reach. Columns: one per option, and per pool the
-whole nodes opened for smaller replicas. Where sizes do not divide each other the rows are looser
-than the problem.
+quotas; tallies; and, in place_first, what each tier must reach. Columns: one per option, and per
+pool the whole nodes opened for smaller replicas. Where sizes do not divide each other the rows are
+looser than the problem.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Relaxation:
             if shape is not None:
                 self._pool_rows(pool, shape, slots)
         self.quota_row = self._rows(case.quotas.limit)
+        self._tally_rows = [self._rows(tally.limit) for tally in case.tallies]
         self.tiers = {priority: self._row(0.0) for priority in tiers}
         of_class = [self.tiers.get(priority, _NONE) for priority in facts.priority]
         self.tier_row = np.array(of_class, dtype=np.int64)
@@ -124,6 +125,9 @@ class Relaxation:
             (quota[case.quotas.of_option[options]], gang),
             (self.tier_row[k], -gang),
         ]
+        for tally, tally_rows in zip(case.tallies, self._tally_rows, strict=True):
+            row = np.append(tally_rows, _NONE)[tally.row[options]]
+            parts.append((row, tally.units[options].astype(np.float64)))
         rows = np.stack([row for row, _ in parts], axis=1)
         values = np.stack([value for _, value in parts], axis=1)
         used = (rows >= 0) & (values != 0)
@@ -169,6 +173,8 @@ class Relaxation:
         per_class = quota[case.quotas.of_class] - ending[self.tier_row]
         taken = self.replicas[k] * per_replica
         taken += self.gang[k] * (per_class[k] + quota[case.quotas.of_option])
+        for tally, tally_rows in zip(case.tallies, self._tally_rows, strict=True):
+            taken += tally.units * np.append(ending[tally_rows], 0.0)[tally.row]
         found: Floats = gain - taken
         return found
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from broker.model.plan import NodeFill, Plan
-from broker.model.problem import Job, NodeGroup, Pool, Problem, Tenant
+from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue, Tenant
 
 
 def left_over(problem: Problem, plan: Plan) -> Problem:
@@ -18,11 +18,15 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
         fills[fill.pool].append(fill)
     clusters = {pool.name: pool.cluster for pool in problem.pools}
     used: dict[tuple[str, str], int] = defaultdict(int)
+    pending: dict[str, int] = defaultdict(int)
     cpus: dict[str, float] = defaultdict(float)
     memory: dict[str, float] = defaultdict(float)
     for item in plan.assignments:
         job = jobs[item.job]
         used[job.tenant, clusters[item.pool]] += item.count * job.gang_accelerators
+        if item.queued:
+            pending[item.pool] += item.count
+            continue
         cpus[item.pool] += item.count * job.replicas * job.replica_cpus
         memory[item.pool] += item.count * job.replicas * job.replica_memory_gib
     return replace(
@@ -34,6 +38,7 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
                 nodes=_nodes_left(pool, fills[pool.name], jobs),
                 free_cpus=_minus(pool.free_cpus, cpus[pool.name]),
                 free_memory_gib=_minus(pool.free_memory_gib, memory[pool.name]),
+                queue=_shorter(pool.queue, pending[pool.name]),
             )
             for pool in problem.pools
         ),
@@ -97,6 +102,10 @@ def _without(group: NodeGroup, fill: NodeFill, jobs: dict[str, Job]) -> NodeGrou
             group.free_memory_gib, sum(job.replica_memory_gib * n for job, n in taken)
         ),
     )
+
+
+def _shorter(queue: Queue | None, taken: int) -> Queue | None:
+    return None if queue is None else replace(queue, max_pending=queue.max_pending - taken)
 
 
 def _minus(limit: float | None, used: float) -> float | None:

@@ -179,14 +179,18 @@ class Search:
     def _suggested(self, warm: Warm) -> Floats | None:
         """Copies per option of the last plan."""
         case = self._case
-        pools = {pool.name: index for index, pool in enumerate(case.problem.pools)}
+        pools = {
+            (pool.queue_of or pool.name, bool(pool.queue_of)): index
+            for index, pool in enumerate(case.problem.pools)
+        }
         jobs = {job.id: index for index, job in enumerate(case.problem.jobs)}
         class_of = {m: k for k, item in enumerate(case.classes) for m in item.members}
         found = np.zeros(len(case.options))
         wanted: dict[tuple[int, int], int] = {}
         for item in warm.assignments:
-            if item.job in jobs and item.pool in pools:
-                key = (class_of[jobs[item.job]], pools[item.pool])
+            pool = pools.get((item.pool, item.queued))
+            if item.job in jobs and pool is not None:
+                key = (class_of[jobs[item.job]], pool)
                 wanted[key] = wanted.get(key, 0) + item.count
         if not wanted:
             return None

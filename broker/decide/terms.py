@@ -32,24 +32,27 @@ class Geography:
 
     def egress_usd(self, job: Job, pool: Pool) -> float:
         """Bringing the input of one copy to the pool."""
-        if job.current_pool == pool.name:
+        if stays(job, pool):
             return 0.0
         return job.input_gb * self._between(self._egress, job.data_region, pool)
 
     def cold_start_s(self, job: Job, pool: Pool) -> float:
         """Paid seconds before the job's image runs there; 0 where it runs already."""
-        if job.current_pool == pool.name:
+        if stays(job, pool):
             return 0.0
         known = self.clusters[pool.cluster].cold_start_s
         if job.image is not None and job.image in known:
             return known[job.image]
         return known.get("*", 0.0)
 
-    def start_delay_s(self, job: Job, pool: Pool) -> float:
-        """Unpaid seconds before a copy starts there; 0 where it runs already."""
-        if job.current_pool == pool.name:
+    def start_s(self, job: Job, pool: Pool) -> float:
+        """Seconds before a copy runs there, paid for or not; 0 where it runs already."""
+        if stays(job, pool):
             return 0.0
-        return self.clusters[pool.cluster].start_delay_s
+        delay_s = self.clusters[pool.cluster].start_delay_s
+        if pool.queue_of and pool.queue is not None:
+            return delay_s + pool.queue.start_s
+        return delay_s + self.cold_start_s(job, pool)
 
     def _between(
         self, table: tuple[tuple[float, ...], ...], start: str | None, pool: Pool
@@ -57,6 +60,11 @@ class Geography:
         if start is None or not table:
             return 0.0
         return table[self._index[start]][self._index[self.region(pool)]]
+
+
+def stays(job: Job, pool: Pool) -> bool:
+    """Whether copies of a job run in a pool now; those that would wait before it do not."""
+    return job.current_pool == pool.name and not pool.queue_of
 
 
 def within(used: float, limit: float | None) -> bool:

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from broker.decide.constraints import PAIR_CONSTRAINTS, SHARED_CONSTRAINTS
-from broker.decide.constraints.constraint import Placed
+from broker.decide.constraints.constraint import Placed, Share
 from broker.decide.objective import TERMS
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck, check_nodes
 from broker.decide.violations import Violation, ViolationKind
-from broker.model.plan import Plan, PlanStatus
+from broker.model.plan import Assignment, Plan, PlanStatus
 from broker.model.problem import Job, Mode, Pool, Problem
 
 __all__ = ["Violation", "ViolationKind", "same_money", "verify"]
@@ -39,18 +39,19 @@ class _Verifier:
         self.jobs = {job.id: job for job in problem.jobs}
         self.pools = {pool.name: pool for pool in problem.pools}
         self.where = Geography(problem)
-        self.placed = {(a.job, a.pool): a.count for a in plan.assignments}
-        self.infeasible: set[tuple[str, str]] = set()
+        self.shares: list[Share] = []
+        self.infeasible: set[int] = set()
 
     def violations(self) -> Iterator[Violation]:
         broken = list(self._references())
         yield from broken
         if broken:
             return
+        self.shares = [self._share(item) for item in self.plan.assignments]
         yield from self._counts()
         yield from self._feasibility()
         nodes = check_nodes(self.problem, self.plan)
-        placed = Placed(self.problem, self.jobs, self.pools, self.placed, nodes)
+        placed = Placed(self.problem, self.shares, nodes)
         for constraint in SHARED_CONSTRAINTS:
             for text in constraint.check(placed):
                 yield Violation(constraint.kind, text)
@@ -59,13 +60,17 @@ class _Verifier:
         yield from self._money(nodes)
         yield from self._bound()
 
+    def _share(self, item: Assignment) -> Share:
+        pool = self.pools[item.pool]
+        return Share(self.jobs[item.job], pool.as_queue() if item.queued else pool, item.count)
+
     def _references(self) -> Iterator[Violation]:
         plan = self.plan
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str, bool]] = set()
         for item in plan.assignments:
-            if (item.job, item.pool) in seen:
+            if (item.job, item.pool, item.queued) in seen:
                 yield _reference(f"{item.job} in {item.pool} is assigned twice")
-            seen.add((item.job, item.pool))
+            seen.add((item.job, item.pool, item.queued))
         names = [item.job for item in plan.assignments] + [item.job for item in plan.unplaced]
         names += [job for fill in plan.fills for job, _ in fill.contents]
         for name in names:
@@ -94,12 +99,11 @@ class _Verifier:
                 yield _count(f"{name}: {count} copies are left")
 
     def _feasibility(self) -> Iterator[Violation]:
-        for job_id, pool_name in self.placed:
-            job, pool = self.jobs[job_id], self.pools[pool_name]
+        for index, share in enumerate(self.shares):
             for constraint in PAIR_CONSTRAINTS:
-                if not constraint.check(self.where, job, pool):
-                    self.infeasible.add((job_id, pool_name))
-                    text = f"{job_id} in {pool_name}: {constraint.name}"
+                if not constraint.check(self.where, share.job, share.pool):
+                    self.infeasible.add(index)
+                    text = f"{share.text}: {constraint.name}"
                     yield Violation(ViolationKind.INFEASIBLE, text)
                     break
 
@@ -111,12 +115,11 @@ class _Verifier:
         placed: dict[int, int] = defaultdict(int)
         terms = [nodes.whole_nodes * objective.fragmentation_usd_per_node]
         left = {job.id: job.count for job in self.problem.jobs}
-        for (job_id, pool_name), count in self.placed.items():
-            job = self.jobs[job_id]
-            if (job_id, pool_name) not in self.infeasible:
-                terms.append(count * self._copy_usd(job, self.pools[pool_name]))
-            placed[job.priority] += count * job.replicas * job.accelerators_per_replica
-            left[job_id] -= count
+        for index, share in enumerate(self.shares):
+            if index not in self.infeasible:
+                terms.append(share.copies * self._copy_usd(share.job, share.pool))
+            placed[share.job.priority] += share.accelerators
+            left[share.job.id] -= share.copies
         running = (job for job in self.problem.jobs if job.current_pool is not None)
         terms.extend(job.lost_work_usd * left[job.id] for job in running)
         cost = math.fsum(terms)

@@ -37,6 +37,8 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
         fills[fill.pool].append(fill)
     wanted: dict[str, dict[str, int]] = defaultdict(dict)
     for item in plan.assignments:
+        if item.queued:
+            continue
         replicas = item.count * jobs[item.job].replicas
         wanted[item.pool][item.job] = wanted[item.pool].get(item.job, 0) + replicas
     for pool in problem.pools:

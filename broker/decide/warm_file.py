@@ -14,6 +14,7 @@ from broker.decide.strict_json import (
     read_keys,
     size,
     text,
+    truth,
 )
 from broker.model.plan import Assignment
 from broker.model.prices import PoolPrice, Prices, TenantPrice
@@ -23,6 +24,7 @@ ASSIGNMENT_KEYS = {
     "job": Key(text, required=True),
     "pool": Key(text, required=True),
     "count": Key(size, 1),
+    "queued": Key(truth, default=False),
 }
 POOL_PRICE_KEYS = {
     "whole_node_usd": Key(amount, 0.0),
@@ -69,6 +71,12 @@ def read_warm(value: Any, path: str) -> Warm:
     """What to start from. Names that the problem does not have are no errors: jobs end. Raises
     `ProblemError`."""
     return Warm(**read_keys(value, path, WARM_KEYS))
+
+
+def assignment_to_json(item: Assignment) -> dict[str, Any]:
+    """An assignment as it is read again."""
+    written: dict[str, Any] = {"job": item.job, "pool": item.pool, "count": item.count}
+    return {**written, "queued": True} if item.queued else written
 
 
 def prices_to_json(prices: Prices) -> dict[str, Any]:

@@ -20,11 +20,13 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`count` copies of a job go to one pool; at most one per job and pool."""
+    """`count` copies of a job go to one pool, or wait in its queue (`queued`); at most one of each
+    per job and pool."""
 
     job: str
     pool: str
     count: int
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)

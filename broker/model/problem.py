@@ -8,7 +8,7 @@ in the unit the name says, memory in GiB, the order of `jobs` is age with the ol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from broker.model.warm import Warm
@@ -59,6 +59,15 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """The waiting line of a site: a copy that joins it starts after `start_s`, its cold start
+    included; at most `max_pending` copies may join."""
+
+    start_s: float
+    max_pending: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Nodes of one cluster with the same accelerator, price kind and node shape.
 
@@ -67,7 +76,9 @@ class Pool:
     and `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no
     limit. `per_node` says that the pool was given node by node, so that a plan must name the
     nodes. `when_empty` is the pool with nothing running (empty = not known); it only serves
-    explanations. A pool with `unusable` takes nothing, and that refusal is why.
+    explanations. A pool with `unusable` takes nothing, and that refusal is why. `queue` is where
+    copies may wait for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of`
+    is then the name of the pool it stands before, otherwise empty.
     """
 
     name: str
@@ -82,6 +93,12 @@ class Pool:
     per_node: bool = False
     when_empty: tuple[NodeGroup, ...] = ()
     unusable: Refusal | None = None
+    queue: Queue | None = None
+    queue_of: str = ""
+
+    def as_queue(self) -> Pool:
+        """The queue before this pool, as a pool that nothing can fill."""
+        return replace(self, queue_of=self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class RefusalCode(StrEnum):
     NO_MEMORY = "no_memory"
     TENANT_QUOTA = "tenant_quota"
     CLUSTER_QUOTA = "cluster_quota"
+    QUEUE_FULL = "queue_full"
     VALUE_BELOW_COST = "value_below_cost"
     NOT_CHOSEN = "not_chosen"
     MAINTENANCE = "maintenance"
@@ -104,6 +105,7 @@ _RETRY = (
     RefusalCode.NO_MEMORY,
     RefusalCode.TENANT_QUOTA,
     RefusalCode.CLUSTER_QUOTA,
+    RefusalCode.QUEUE_FULL,
     RefusalCode.VALUE_BELOW_COST,
     RefusalCode.NOT_CHOSEN,
     RefusalCode.HELD,

@@ -71,7 +71,7 @@ def a_document(seed: int) -> Document:
         "clusters": clusters,
         "pools": pools,
         "tenants": tenants,
-        "jobs": within_reach(jobs, len(pools)),
+        "jobs": within_reach(jobs, len(pools) + sum("queue" in pool for pool in pools)),
     }
 
 
@@ -100,6 +100,8 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
         if dice.random() < 0.4:
             pool["free_cpus"] = dice.choice([20, 33.3, 60])
             pool["free_memory_gib"] = dice.choice([40, 100.7])
+    if dice.random() < 0.25:
+        pool["queue"] = {"start_s": dice.choice([0, 300, 5400]), "max_pending": dice.randint(0, 3)}
     return pool
 
 
@@ -165,6 +167,9 @@ class Force:
         self.clusters = {c["name"]: c for c in document["clusters"]}
         self.pools = document["pools"]
         self.jobs = document["jobs"]
+        everywhere = range(len(self.pools))
+        self.places = [(p, False) for p in everywhere]
+        self.places += [(p, True) for p in everywhere if "queue" in self.pools[p]]
         self.tenants = {t["name"]: t for t in document["tenants"]}
         self.nodes = [self.node_list(pool) for pool in self.pools]
         self.whole = cache(self.least_whole)
@@ -194,10 +199,12 @@ class Force:
         end = self.clusters[pool["cluster"]]["region"]
         return self.document[table][regions.index(start)][regions.index(end)]
 
-    def copy_cost(self, job: Document, pool: Document) -> float | None:
-        """USD of one copy, None where it may not go."""
+    def copy_cost(self, job: Document, pool: Document, *, queued: bool) -> float | None:
+        """USD of one copy in a pool or its queue, None where it may not go."""
         cluster = self.clusters[pool["cluster"]]
-        stays = job.get("current_pool") == pool["name"]
+        stays = job.get("current_pool") == pool["name"] and not queued
+        if queued and job["accelerators_per_replica"] > pool["accelerators_per_node"]:
+            return None
         if pool["accelerator"] not in job["accelerators"] or (pool["spot"] and not job["spot_ok"]):
             return None
         if cluster["region"] not in job.get("regions", self.document["regions"]):
@@ -209,6 +216,7 @@ class Force:
         cold = cluster["cold_start_s"]
         cold_s = 0 if stays else cold.get(job.get("image"), cold.get("*", 0))
         delay_s = 0 if stays else cluster["start_delay_s"]
+        start_s = delay_s + (pool["queue"]["start_s"] if queued else cold_s)
         gang = job["replicas"] * job["accelerators_per_replica"]
         egress = (
             0
@@ -217,7 +225,7 @@ class Force:
             * self.between("egress_usd_per_gb", job.get("data_region"), pool)
         )
         price = gang * pool["price_usd_per_accelerator_hour"]
-        if hours + (cold_s + delay_s) / 3600 > job.get("deadline_h", math.inf) * SLACK:
+        if hours + start_s / 3600 > job.get("deadline_h", math.inf) * SLACK:
             return None
         cap = job.get("max_price_usd_per_accelerator_hour", math.inf)
         if pool["price_usd_per_accelerator_hour"] > cap * SLACK:
@@ -226,7 +234,7 @@ class Force:
             return None
         cost = price * (hours + cold_s / 3600) + egress
         cost += job.get("latency_usd_per_ms", 0) * rtt
-        cost += job.get("value_of_time_usd_per_h", 0) * (cold_s + delay_s) / 3600
+        cost += job.get("value_of_time_usd_per_h", 0) * start_s / 3600
         if "current_pool" in job and not stays:
             cost += job["migration_usd"] + job["lost_work_usd"]
         return cost
@@ -275,7 +283,10 @@ class Force:
         """(placed weight per priority from the highest, objective) of the best plan."""
         self.seats: list[list[tuple[int, float, float]]] = [[] for _ in self.pools]
         self.found: tuple[tuple[float, ...], float] = ((-1.0,), -math.inf)
-        self.costs = [[self.copy_cost(job, pool) for pool in self.pools] for job in self.jobs]
+        self.costs = [
+            [self.copy_cost(job, self.pools[p], queued=queued) for p, queued in self.places]
+            for job in self.jobs
+        ]
         self.levels = sorted({job["priority"] for job in self.jobs}, reverse=True)
         self.try_job(0, 0.0, {}, {})
         return self.found
@@ -288,8 +299,8 @@ class Force:
             return
         job = self.jobs[index]
         gang = job["replicas"] * job["accelerators_per_replica"]
-        open_pools = [p for p, c in enumerate(self.costs[index]) if c is not None]
-        for spread in itertools.product(range(job["count"] + 1), repeat=len(open_pools)):
+        open_places = [i for i, c in enumerate(self.costs[index]) if c is not None]
+        for spread in itertools.product(range(job["count"] + 1), repeat=len(open_places)):
             copies = sum(spread)
             if copies > job["count"]:
                 continue
@@ -300,19 +311,26 @@ class Force:
                 continue
             more = cost
             fine = True
-            for p, n in zip(open_pools, spread, strict=True):
-                more += n * (self.costs[index][p] or 0.0)
+            free = dict.fromkeys(range(len(self.pools)), 0)
+            for i, n in zip(open_places, spread, strict=True):
+                p, queued = self.places[i]
+                more += n * (self.costs[index][i] or 0.0)
                 key = (job["tenant"], self.pools[p]["cluster"])
                 now[key] = now.get(key, 0) + n * gang
                 fine &= now[key] <= tenant["cluster_quota"].get(key[1], math.inf)
+                if queued:
+                    now["queue", p] = now.get(("queue", p), 0) + n
+                    fine &= now["queue", p] <= self.pools[p]["queue"]["max_pending"]
+                else:
+                    free[p] += n
             if "current_pool" in job:
                 more += job["lost_work_usd"] * (job["count"] - copies)
             if not fine:
                 continue
             seats = [list(seat) for seat in self.seats]
-            for p, n in zip(open_pools, spread, strict=True):
+            for p, n in free.items():
                 self.seats[p] += [self.replica(job)] * (n * job["replicas"])
-            if all(self.pool_fits(p) for p, n in zip(open_pools, spread, strict=True) if n):
+            if all(self.pool_fits(p) for p, n in free.items() if n):
                 levels = dict(placed)
                 levels[job["priority"]] = levels.get(job["priority"], 0) + copies * gang
                 self.try_job(index + 1, more, levels, now)
@@ -365,7 +383,7 @@ def seated(document: Document, plan: Plan) -> None:
         given = {
             item.job: item.count * jobs[item.job]["replicas"]
             for item in plan.assignments
-            if item.pool == pool["name"]
+            if item.pool == pool["name"] and not item.queued
         }
         assert on_nodes == given
 

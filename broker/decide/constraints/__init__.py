@@ -15,6 +15,7 @@ from broker.decide.constraints.memory import MEMORY
 from broker.decide.constraints.model import MODEL
 from broker.decide.constraints.node_shape import NODE_SHAPE
 from broker.decide.constraints.price_cap import PRICE_CAP
+from broker.decide.constraints.queue import QUEUE
 from broker.decide.constraints.region import REGION
 from broker.decide.constraints.round_trip import ROUND_TRIP
 from broker.decide.constraints.spot import SPOT
@@ -44,6 +45,7 @@ SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     CAPACITY,
     CPUS,
     MEMORY,
+    QUEUE,
 )
 """What copies share, in the order in which reasons are told."""
 

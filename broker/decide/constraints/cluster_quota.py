@@ -27,10 +27,8 @@ def _most(pairs: PairFigures) -> Floats:
 
 def _check(placed: Placed) -> Iterator[str]:
     used: dict[tuple[str, str], int] = defaultdict(int)
-    for (job_id, pool_name), count in placed.copies.items():
-        job = placed.jobs[job_id]
-        cluster = placed.pools[pool_name].cluster
-        used[job.tenant, cluster] += count * job.replicas * job.accelerators_per_replica
+    for share in placed.shares:
+        used[share.job.tenant, share.pool.cluster] += share.accelerators
     for tenant in placed.problem.tenants:
         for cluster, quota in tenant.cluster_quota.items():
             amount = used[tenant.name, cluster]

@@ -4,11 +4,12 @@ them. The mask is for all pairs at once, the check is scalar and shares nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from broker.decide.pairs import Booleans, Floats, PairFigures
+from broker.decide.tallies import Tally
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck
 from broker.decide.violations import ViolationKind
@@ -63,13 +64,31 @@ class PairConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Copies of a job in a pool, or in its queue (`Pool.as_queue`)."""
+
+    job: Job
+    pool: Pool
+    copies: int
+
+    @property
+    def accelerators(self) -> int:
+        """Accelerators of all of them."""
+        return self.copies * self.job.replicas * self.job.accelerators_per_replica
+
+    @property
+    def text(self) -> str:
+        """What goes where."""
+        place = f"the queue of {self.pool.name}" if self.pool.queue_of else self.pool.name
+        return f"{self.job.id} in {place}"
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
-    """A plan as the verifier looks at it: copies by (job, pool), and what was found on nodes."""
+    """A plan as the verifier looks at it: its shares, and what was found on nodes."""
 
     problem: Problem
-    jobs: Mapping[str, Job]
-    pools: Mapping[str, Pool]
-    copies: Mapping[tuple[str, str], int]
+    shares: Sequence[Share]
     nodes: NodeCheck
 
 
@@ -77,7 +96,8 @@ class Placed:
 class Beside:
     """One more copy of `job` in `pool`, beside what a plan holds: `places` for its replicas on
     nodes, what is left of the pool's cpus and memory (infinite without a limit), what its tenant
-    has `used` in a cluster or (None) in all, and why the pool is `too_large` for it even empty."""
+    has `used` in a cluster or (None) in all, why it is `too_large` for the pool even empty, and
+    what is `left` by the name of a tally (nothing known where the pair is no option)."""
 
     job: Job
     pool: Pool
@@ -87,13 +107,15 @@ class Beside:
     memory_gib: float
     used: Callable[[str | None], int]
     too_large: tuple[Refusal, ...]
+    left: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedConstraint:
     """What copies share. `most` says for pairs at once how many copies fit were there nothing else;
     `check` finds what is wrong with a plan, as violations of `kind`; `refusals` puts into words
-    what one more copy lacks; `undo` lifts one of them."""
+    what one more copy lacks; `undo` lifts one of them. `tallies` are its counts beside nodes,
+    totals and quotas, which have their own."""
 
     name: str
     codes: frozenset[RefusalCode]
@@ -102,6 +124,7 @@ class SharedConstraint:
     check: Callable[[Placed], Iterator[str]]
     refusals: Callable[[Beside], Iterator[Refusal]]
     undo: Undo
+    tallies: Callable[[PairFigures], Iterator[Tally]] | None = None
 
 
 def raised(refusal: Refusal, what: str, before: float, after: float) -> Change:

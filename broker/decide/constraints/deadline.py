@@ -18,8 +18,7 @@ def _mask(pairs: PairFigures) -> Booleans:
 def _end_h(where: Geography, job: Job, pool: Pool) -> float:
     """Hours until a copy ends; infinite where the job does not run at all."""
     speed = job.accelerators.get(pool.accelerator, 0.0)
-    start_s = where.cold_start_s(job, pool) + where.start_delay_s(job, pool)
-    return job.runtime_h / speed + start_s / 3600 if speed else float("inf")
+    return job.runtime_h / speed + where.start_s(job, pool) / 3600 if speed else float("inf")
 
 
 def _check(where: Geography, job: Job, pool: Pool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint
 from broker.decide.constraints.pool_total import lacking, over
@@ -24,8 +25,7 @@ def _most(pairs: PairFigures) -> Floats:
 
 
 def _check(placed: Placed) -> Iterator[str]:
-    limits = {name: pool.free_memory_gib for name, pool in placed.pools.items()}
-    yield from over(placed, limits, _needed_gib, "GiB of memory")
+    yield from over(placed, attrgetter("free_memory_gib"), _needed_gib, "GiB of memory")
 
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:

@@ -25,11 +25,11 @@ def _most(pairs: PairFigures) -> Floats:
 
 
 def _check(placed: Placed) -> Iterator[str]:
-    for job_id, pool_name in placed.copies:
-        size = placed.jobs[job_id].accelerators_per_replica
-        node = placed.pools[pool_name].accelerators_per_node
+    for share in placed.shares:
+        size = share.job.accelerators_per_replica
+        node = share.pool.accelerators_per_node
         if size > node:
-            yield f"{job_id} in {pool_name}: {size} accelerators on a node of {node}"
+            yield f"{share.text}: {size} accelerators on a node of {node}"
 
 
 def too_large(job: Job, pool: Pool) -> tuple[Refusal, ...]:

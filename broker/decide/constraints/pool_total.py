@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from broker.decide.constraints.constraint import Beside, Placed
 from broker.decide.terms import within
-from broker.model.problem import Job
+from broker.model.problem import Job, Pool
 from federation.refusals import Refusal, RefusalCode
 
 
 def over(
     placed: Placed,
-    limits: Mapping[str, float | None],
+    limit: Callable[[Pool], float | None],
     needed: Callable[[Job], float],
     unit: str,
 ) -> Iterator[str]:
     """Pools whose copies need more than the limit (None = none), by what a copy needs."""
     used: dict[str, list[float]] = defaultdict(list)
-    for (job_id, pool_name), count in placed.copies.items():
-        used[pool_name].append(count * needed(placed.jobs[job_id]))
+    limits: dict[str, float | None] = {}
+    for share in placed.shares:
+        if not share.pool.queue_of:
+            limits[share.pool.name] = limit(share.pool)
+            used[share.pool.name].append(share.copies * needed(share.job))
     for name, uses in used.items():
         if not within(math.fsum(uses), limits[name]):
             yield f"{name}: {math.fsum(uses)} {unit} used of {limits[name]}"

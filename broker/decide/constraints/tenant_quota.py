@@ -29,9 +29,8 @@ def _most(pairs: PairFigures) -> Floats:
 
 def _check(placed: Placed) -> Iterator[str]:
     used: dict[str, int] = defaultdict(int)
-    for (job_id, _), count in placed.copies.items():
-        job = placed.jobs[job_id]
-        used[job.tenant] += count * job.replicas * job.accelerators_per_replica
+    for share in placed.shares:
+        used[share.job.tenant] += share.accelerators
     for tenant in placed.problem.tenants:
         quota = tenant.quota_accelerators
         if quota is not None and used[tenant.name] > quota:

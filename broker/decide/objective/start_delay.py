@@ -13,8 +13,7 @@ def _column(pairs: PairFigures) -> Floats:
 
 
 def _amount(where: Geography, job: Job, pool: Pool) -> float:
-    start_s = where.cold_start_s(job, pool) + where.start_delay_s(job, pool)
-    return job.value_of_time_usd_per_h * start_s / 3600
+    return job.value_of_time_usd_per_h * where.start_s(job, pool) / 3600
 
 
 START_DELAY = Term("start_delay_usd", _column, _amount)

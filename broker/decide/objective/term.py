@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.decide.pairs import Floats, PairFigures
-from broker.decide.terms import Geography
+from broker.decide.terms import Geography, stays
 from broker.model.problem import Job, Pool
 
 
@@ -28,4 +28,4 @@ def rate_usd(job: Job, pool: Pool) -> float:
 
 def moved(job: Job, pool: Pool) -> bool:
     """Whether a copy that runs somewhere now would go elsewhere."""
-    return job.current_pool is not None and job.current_pool != pool.name
+    return job.current_pool is not None and not stays(job, pool)

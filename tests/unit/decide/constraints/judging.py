@@ -10,6 +10,7 @@ from broker.decide.case import build_case
 from broker.decide.changes import advise, can_start
 from broker.decide.explain import candidates
 from broker.decide.problem_file import parse_problem
+from broker.decide.queues import with_queues
 from broker.decide.remaining import alone
 from broker.decide.verify import verify
 from broker.model.plan import Assignment, NodeFill, Plan, PlanStatus, Unplaced
@@ -27,7 +28,7 @@ def options_of(problem: Problem) -> set[tuple[str, str]]:
     """The (job, pool) that are options, by the masks."""
     case = build_case(problem)
     pairs = zip(case.options.class_index.tolist(), case.options.pool_index.tolist(), strict=True)
-    return {(case.classes[k].job.id, problem.pools[p].name) for k, p in pairs}
+    return {(case.classes[k].job.id, case.problem.pools[p].name) for k, p in pairs}
 
 
 def forced(problem: Problem, job_id: str = "j0", pool_name: str = "p0", copies: int = 1) -> Plan:
@@ -62,7 +63,7 @@ def reason_for(problem: Problem, pool_name: str = "p0") -> Refusal | None:
 
 def change_for(problem: Problem, pool_name: str = "p0") -> str:
     """The change that starts the first job in a pool; deciding confirms it."""
-    pool = next(pool for pool in problem.pools if pool.name == pool_name)
+    pool = next(pool for pool in with_queues(problem).pools if pool.name == pool_name)
     one = alone(problem, problem.jobs[0], pool)
     assert not can_start(one)
     advice = advise(one)

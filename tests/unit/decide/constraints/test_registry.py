@@ -32,6 +32,7 @@ KEYS = {
     "memory": "free_memory_gib",
     "tenant quota": "quota_accelerators",
     "cluster quota": "cluster_quota",
+    "queue": "max_pending",
 }
 """The key of the public form that each constraint reads: the brute force draws and reads it too."""
 

@@ -1,0 +1,97 @@
+"""Copies that join the queue of a pool: not more than may, and none that the pool could not hold
+even with nothing running."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from broker.decide.constraints.constraint import (
+    Beside,
+    Change,
+    Placed,
+    SharedConstraint,
+    raised,
+)
+from broker.decide.pairs import Floats, PairFigures, integers
+from broker.decide.shapes import places
+from broker.decide.tallies import Tally
+from broker.decide.violations import ViolationKind
+from broker.model.problem import Problem
+from federation.refusals import Refusal, RefusalCode
+
+
+def _most(pairs: PairFigures) -> Floats:
+    if not pairs.pools.queued.any():
+        return np.full(1, np.inf)
+    rows = pairs.rows
+    fits = rows.room.empty_slots >= rows.column("replicas")[:, None]
+    fits |= ~pairs.pools.queued
+    most = np.where(pairs.pools.queued, pairs.pools.max_pending, np.inf)
+    return np.where(fits[pairs.row, pairs.pool], most[pairs.pool], 0.0)
+
+
+def _tallies(pairs: PairFigures) -> Iterator[Tally]:
+    if not pairs.pools.queued.any():
+        return
+    of_pool = np.where(pairs.pools.queued, np.cumsum(pairs.pools.queued) - 1, -1)
+    limit = [
+        pool.queue.max_pending for pool in pairs.pools.pools if pool.queue_of and pool.queue
+    ]
+    row = of_pool[pairs.pool]
+    yield Tally(QUEUE.name, tuple(limit), row, integers([1]).repeat(len(row)))
+
+
+def _check(placed: Placed) -> Iterator[str]:
+    pending: dict[str, int] = defaultdict(int)
+    limits: dict[str, int] = {}
+    for share in placed.shares:
+        pool = share.pool
+        if not pool.queue_of:
+            continue
+        if pool.queue is None:
+            yield f"{share.text}: it has none"
+            continue
+        limits[pool.name] = pool.queue.max_pending
+        pending[pool.name] += share.copies
+        if pool.when_empty and places(share.job, pool.when_empty) < share.job.replicas:
+            yield f"{share.text}: the pool could not hold it empty"
+    for name, copies in pending.items():
+        if copies > limits[name]:
+            yield f"{name}: {copies} copies in a queue of {limits[name]}"
+
+
+def _refusals(beside: Beside) -> Iterator[Refusal]:
+    queue = beside.pool.queue
+    if not beside.pool.queue_of or queue is None or beside.too_large:
+        return
+    left = beside.left.get(QUEUE.name, queue.max_pending)
+    if left < 1:
+        has = f"{queue.max_pending} pending, as many as may"
+        advice = f"max_pending {queue.max_pending + 1}"
+        yield Refusal(RefusalCode.QUEUE_FULL, beside.pool.name, "a place in it", has, advice)
+
+
+def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
+    pool = problem.pools[0]
+    if pool.queue is None:
+        return None
+    before = pool.queue.max_pending
+    wider = replace(pool, queue=replace(pool.queue, max_pending=before + 1))
+    change = raised(refusal, "max_pending", before, before + 1)
+    return replace(problem, pools=(wider, *problem.pools[1:])), change
+
+
+QUEUE = SharedConstraint(
+    "queue",
+    frozenset({RefusalCode.QUEUE_FULL}),
+    ViolationKind.CAPACITY,
+    _most,
+    _check,
+    _refusals,
+    _undo,
+    _tallies,
+)
