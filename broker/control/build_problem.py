@@ -157,7 +157,8 @@ class ProblemBuilder:
         """What a start takes there: what is not paid for, and by image what is."""
         name, region = view.identity.name, view.identity.region
         start_s = self._world.start_at(name, {}).p50_s
-        return pm.Cluster(name, region, self._cold.seconds(name), start_delay_s=start_s)
+        unknown = unusable(view, self._world.now_ms) if view.capacity is None else None
+        return pm.Cluster(name, region, self._cold.seconds(name), start_s, unknown)
 
 
 def _rules(waiting: Waiting) -> Hashable:
@@ -336,6 +337,8 @@ def _not_trusted(waiting: Waiting, view: ClusterView) -> Refusal | None:
             identity.name,
             available=f"does not take jobs of tenant {waiting.job.tenant}",
         )
+    if view.capacity is None:
+        return None  # never heard of: what it can is as unknown as what it has
     wanted = spec.resources.isolation
     if wanted and ISOLATION_RANK[wanted] > ISOLATION_RANK.get(identity.isolation, 0):
         return Refusal(

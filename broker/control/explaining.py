@@ -188,7 +188,7 @@ def waiting_rows(waits: Explanation | None) -> list[dict[str, Any]]:
     return [
         {
             "cluster": reason.cluster,
-            "pool": reason.pool.split("/", 1)[1],
+            "pool": reason.pool.partition("/")[2],
             "standing": reason.standing.value,
             "code": reason.refusals[0].code.value,
             "text": reason.refusals[0].text,

@@ -10,7 +10,7 @@ from broker.decide.case import build_case
 from broker.decide.changes import Advice, advise, can_start
 from broker.decide.greedy import Floor
 from broker.decide.objective import CostTerms, cost_terms
-from broker.decide.reasons import Reasons, distance
+from broker.decide.reasons import Reasons, distance, unheard
 from broker.decide.remaining import alone, left_over
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
@@ -72,7 +72,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReason:
-    """Why one more copy does not start in a cluster: the reasons of its nearest pool."""
+    """Why one more copy does not start in a cluster: the reasons of its nearest pool. `pool` is
+    empty where none is known."""
 
     cluster: str
     pool: str
@@ -124,11 +125,15 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
         original = (*problem.pools, *queues)[index]
         reason = _reason(left, job, against.pool(index), original)
         by_cluster[pool.cluster].append((reason, pool))
-    nearest = [
-        min((reason for reason, _ in found), key=_nearness)
-        for found in by_cluster.values()
+    of_cluster = {
+        name: min((reason for reason, _ in found), key=_nearness)
+        for name, found in by_cluster.items()
         if found
-    ]
+    }
+    for cluster, refusals in unheard(Geography(left), job):
+        standing = _STANDINGS.get(refusals[0].code, Standing.POLICY)
+        of_cluster[cluster.name] = ClusterReason(cluster.name, "", standing, refusals)
+    nearest = [of_cluster[name] for name in by_cluster if name in of_cluster]
     advice = _smallest_change(left, job, [pair for pairs in by_cluster.values() for pair in pairs])
     return Explanation(job_id, waiting, tuple(nearest), advice)
 

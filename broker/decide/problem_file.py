@@ -94,6 +94,7 @@ CLUSTER_KEYS = {
     "region": Key(text, required=True),
     "cold_start_s": Key(mapped(amount), {}),
     "start_delay_s": Key(amount, 0.0),
+    "unknown": Key(read_refusal),
 }
 NODES_KEYS = {
     "count": Key(size, 1),

@@ -3,7 +3,7 @@ reason that is told."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from broker.decide.constraints.node_shape import too_large
 from broker.decide.greedy import Floor
 from broker.decide.shapes import places
 from broker.decide.terms import Geography
-from broker.model.problem import Job, Pool
+from broker.model.problem import Cluster, Job, Pool
 from federation.refusals import Refusal, RefusalCode
 
 MOST_POOLS = 30
@@ -66,6 +66,8 @@ class Reasons:
         if first == last:
             for pool in self._likeliest(case.classes[k].job)[:most_pools]:
                 found += self._against(k, pool, None)[:1]
+        silent = unheard(self._where, case.classes[k].job)
+        found += [against[0] for _, against in silent if len(against) == 1]
         if not found:
             return Refusal(RefusalCode.NO_CLUSTERS, "federation", "a pool", "none")
         return min(found, key=distance)
@@ -142,6 +144,24 @@ class Reasons:
         advice = f"worth it from {cost:.2f} USD a copy"
         needed, has = f"{cost:.2f} USD a copy", f"a value of {reward:.2f} USD"
         return [Refusal(RefusalCode.VALUE_BELOW_COST, pool.name, needed, has, advice)]
+
+
+def unheard(where: Geography, job: Job) -> Iterator[tuple[Cluster, tuple[Refusal, ...]]]:
+    """Clusters of which it is not known what they have, each with all that stands against the job
+    there: what would rule it out whatever they had first."""
+    for cluster in where.unheard:
+        might = Pool(
+            name=cluster.name,
+            cluster=cluster.name,
+            accelerator=next(iter(job.accelerators)),
+            price_usd_per_accelerator_hour=0.0,
+            accelerators_per_node=job.accelerators_per_replica,
+            nodes=(),
+            spot=job.spot_ok,
+            unusable=cluster.unknown,
+        )
+        first, *others = refusals(where, job, might)
+        yield cluster, (*others, first)
 
 
 def distance(refusal: Refusal) -> tuple[int, str]:

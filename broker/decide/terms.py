@@ -18,6 +18,7 @@ class Geography:
 
     def __init__(self, problem: Problem) -> None:
         self.clusters: Mapping[str, Cluster] = {c.name: c for c in problem.clusters}
+        self.unheard = tuple(c for c in problem.clusters if c.unknown is not None)
         self._index = {name: index for index, name in enumerate(problem.regions)}
         self._rtt_ms = problem.rtt_ms
         self._egress = problem.egress_usd_per_gb

@@ -39,12 +39,14 @@ class Objective:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """One local scheduler. `cold_start_s` maps an image to seconds, "*" to those of any other.
-    `start_delay_s` passes before any copy starts there, beside the cold start."""
+    `start_delay_s` passes before any copy starts there, beside the cold start. `unknown` says why
+    it is not known what the cluster has: it then has no pools, and that is what is told of it."""
 
     name: str
     region: str
     cold_start_s: Mapping[str, float] = field(default_factory=dict)
     start_delay_s: float = 0.0
+    unknown: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,9 @@ def unusable(view: ClusterView, now_ms: int) -> Refusal | None:
         )
     if not view.connected:
         since = view.silent_since_ms
-        age = f"silent for {format_duration((now_ms - since) // 1000)}" if since else "silent"
+        age = "silent" if capacity else "has joined, its agent never reported"
+        if since:
+            age = f"silent for {format_duration((now_ms - since) // 1000)}"
         return Refusal(
             RefusalCode.CLUSTER_UNREACHABLE, name, available=age, advice="wait for the site"
         )

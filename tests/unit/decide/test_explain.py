@@ -130,6 +130,40 @@ def test_reasons_given_by_the_caller_are_told() -> None:
         assert advice_of(explanation) == "cluster unreachable of c0 ends"
 
 
+NEVER = Refusal(RefusalCode.CLUSTER_UNREACHABLE, "c1", available="has never reported")
+
+
+def with_unheard(**job: Any) -> Problem:
+    """One cluster without what is asked for, and one that was never heard of."""
+    jobs = [a_job(accelerators={"B200": 1}, **job)]
+    document = a_problem(clusters=CLUSTERS, rtt_ms=RTT, jobs=jobs)
+    problem = parse_problem(json.dumps(document))
+    first, second = problem.clusters
+    return replace(problem, clusters=(first, replace(second, unknown=NEVER)))
+
+
+def test_a_cluster_never_heard_of_is_the_reason_where_no_other_could_do() -> None:
+    problem = with_unheard()
+    plan = decide(problem)
+    assert plan.unplaced[0].refusal == NEVER
+    told = explain_unplaced(problem, plan, "j0").reasons
+    assert [(r.cluster, r.standing, r.refusals[0].code) for r in told] == [
+        ("c0", Standing.NEVER_FITS, RefusalCode.WRONG_ACCELERATOR),
+        ("c1", Standing.UNREACHABLE, RefusalCode.CLUSTER_UNREACHABLE),
+    ]
+
+
+def test_what_rules_a_cluster_out_anyway_is_told_before_that_it_was_never_heard_of() -> None:
+    problem = with_unheard(regions=["east"])
+    plan = decide(problem)
+    assert plan.unplaced[0].refusal.code is RefusalCode.WRONG_ACCELERATOR
+    reason = explain_unplaced(problem, plan, "j0").reasons[1]
+    assert (reason.cluster, reason.standing) == ("c1", Standing.POLICY)
+    assert [refusal.code for refusal in reason.refusals] == [
+        RefusalCode.REGION_NOT_ALLOWED, RefusalCode.CLUSTER_UNREACHABLE,
+    ]  # fmt: skip
+
+
 def test_a_known_empty_pool_tells_never_from_not_now() -> None:
     busy = (NodeGroup(2, 0),)
     for when_empty, standing in (

@@ -50,7 +50,12 @@ def live() -> pm.Problem:
     )
     prices = Prices({"c0/a": PoolPrice(1.5)}, {"ada": TenantPrice(0.5)}, {0: 8.0})
     return pm.Problem(
-        ("east",), (pm.Cluster("c0", "east", {"*": 1.5}, start_delay_s=0.25),), (pool, shut), jobs,
+        ("east",),
+        (
+            pm.Cluster("c0", "east", {"*": 1.5}, start_delay_s=0.25),
+            pm.Cluster("c1", "east", unknown=Refusal(RefusalCode.CAPACITY_UNKNOWN, "c1")),
+        ),
+        (pool, shut), jobs,
         pm.Objective(weight_per_accelerator={0: 1.0}, fragmentation_usd_per_node=0.05),
         tenants=(pm.Tenant("ada", 2.0, 7, {"c0": 3}),), rtt_ms=((1.5,),),
         now="2026-01-01T00:00:00Z",
