@@ -43,6 +43,7 @@ from broker.control.standing import Standing
 from broker.control.start_book import StartBook
 from broker.control.storing import DecisionKeeper
 from broker.control.tokens import ensure_operator_token
+from broker.control.whatif import WhatIf
 from broker.feedback.backends.directory_blobs import DirectoryBlobs
 from broker.feedback.backends.directory_decisions import DirectoryDecisions
 from broker.feedback.backends.directory_logs import DirectoryLogs
@@ -206,12 +207,13 @@ def _control(
 ) -> ControlService:
     projection, sites, ledger, clock = ports.projection, ports.sites, ports.ledger, ports.clock
     explainer = Explainer(office, projection, sites, ledger, clock, ports.typed_rtt_ms)
-    trial = PolicyTrial(TrialPorts(projection, ledger, explainer.world, office.decide))
+    trying = TrialPorts(projection, ledger, explainer.world, office.decide)
     standing = Standing(office, sites, projection, ledger, clock)
     ports.observer.metrics.watch(OpenFigures(standing), NamedFigures(standing))
     return ControlService(
-        office, sites, projection, ports.logs, gateway, clock, explainer, trial, standing
-    )
+        office, sites, projection, ports.logs, gateway, clock, explainer, PolicyTrial(trying),
+        standing, WhatIf(trying),
+    )  # fmt: skip
 
 
 def _enrolment(settings: BrokerSettings, backends: Backends) -> Enrolment:

@@ -83,3 +83,83 @@ class DecisionStatsView(Open):
     from_at: str | None
     to_at: str | None
     days: list[DecisionDayView]
+
+
+class StartsView(Open):
+    """Copies that start now in a cluster, and how long that is expected to take on the average."""
+
+    cluster: str
+    copies: int
+    start_s: float
+
+
+class LaterView(Open):
+    """Jobs that wait for room, by the cluster that is expected to have it first."""
+
+    cluster: str
+    jobs: int
+    first_at: str
+    last_at: str
+
+
+class WorldView(Open):
+    """One column: accelerators placed by priority, copies placed and waiting of everybody, the
+    cost (of the viewer's own jobs; operators see all), who starts where and when."""
+
+    placed: dict[str, int]
+    copies: int
+    waiting: int
+    cost_usd: float
+    starts: list[StartsView]
+    later: list[LaterView]
+    status: str
+    gap: float | None
+
+
+class OtherPlaceView(Open):
+    """So many copies in one pool."""
+
+    cluster: str
+    pool: str
+    copies: int
+
+
+class OtherSideView(Open):
+    """Where a job goes, what that costs, and why some of it waits."""
+
+    places: list[OtherPlaceView]
+    cost_usd: float | None
+    waits: str | None
+
+
+class OtherMoveView(Open):
+    """A job whose places differ; `running` where it has to leave, `added` where it is not there."""
+
+    job: str
+    name: str
+    tenant: str
+    state: Literal["queued", "running", "added"]
+    copies: int
+    before: OtherSideView
+    after: OtherSideView
+    difference_usd: float | None
+
+
+class RunningView(Open):
+    """Running attempts: how many stay, and how many have to start elsewhere."""
+
+    stay: int
+    displaced: int
+
+
+class WhatIfView(Open):
+    """Today beside the changed world. `moved` counts everybody's jobs, `moves` holds those the
+    viewer may see, at most 500."""
+
+    today: WorldView
+    whatif: WorldView
+    difference_usd: float
+    moved: int
+    moves: list[OtherMoveView]
+    running: RunningView
+    notes: list[str]

@@ -43,6 +43,7 @@ WireTruth = Annotated[bool, BeforeValidator(_wire_truth)]
 TenantText = Annotated[str, Field(pattern=NAME_PATTERN, description="A tenant.")]
 ClusterText = Annotated[str, Field(pattern=NAME_PATTERN, description="A cluster.")]
 RegionText = Annotated[str, Field(pattern=NAME_PATTERN, description="A region.")]
+TargetText = Annotated[str, Field(min_length=1, max_length=128)]
 JobText = Annotated[str, Field(pattern=JOB_ID_PATTERN, description="A job id.")]
 Instant = Annotated[
     str,
@@ -277,6 +278,44 @@ class PolicyTestBody(Strict):
     """A policy's YAML, to try."""
 
     source: Annotated[str, Field(max_length=65_536, description="YAML, see docs/policies.md.")]
+
+
+class PriceChangeBody(Strict):
+    """Another price for the pools of a pool, cluster, region or model; one of both figures."""
+
+    target: TargetText
+    usd: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    factor: Annotated[float, Field(ge=0, le=1e6)] | None = None
+
+
+class QuotaChangeBody(Strict):
+    """Another quota of a tenant, over all clusters or in one; null is no limit."""
+
+    tenant: TenantText
+    cluster: ClusterText | None = None
+    accelerators: Annotated[int, Field(ge=0, le=10_000_000)] | None
+
+
+class AddedJobBody(Strict):
+    """A job that is added, so many times."""
+
+    spec: Annotated[dict[str, Any], Field(description="A job, as for POST /v1/jobs.")]
+    count: Annotated[int, Field(ge=1, le=1_000)] = 1
+
+
+class WhatIfBody(Strict):
+    """What is changed; clusters or regions that are drained take nothing new, those lost nothing at
+    all."""
+
+    drain: Annotated[list[TargetText], Field(max_length=256)] = []
+    lose: Annotated[list[TargetText], Field(max_length=256)] = []
+    prices: Annotated[list[PriceChangeBody], Field(max_length=256)] = []
+    quotas: Annotated[list[QuotaChangeBody], Field(max_length=256)] = []
+    policies: Annotated[
+        list[Annotated[str, Field(max_length=65_536)]],
+        Field(max_length=16, description="YAML, see docs/policies.md. For operators."),
+    ] = []
+    jobs: Annotated[list[AddedJobBody], Field(max_length=64)] = []
 
 
 # What is wrong with them --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from broker.control.observing import Observer
 from broker.control.submission import Shell, Submissions
 from broker.control.tokens import TokenBook
 from broker.control.viewing import LogRequest, LogSlice, Viewer
+from broker.control.whatif import WhatIfAsk
 from broker.feedback.decisions import DecisionStore
 from broker.feedback.ports import BlobStore, Ledger
 from broker.model.fleet import Fleet
@@ -41,6 +42,10 @@ class Control(Protocol):
     async def test_policy(self, source: str) -> dict[str, Any]:
         """What a policy would change; nothing is stored. Raises InvalidPolicy,
         FeedbackUnavailable."""
+        ...
+
+    async def whatif(self, ask: WhatIfAsk, viewer: Viewer) -> dict[str, Any]:
+        """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
         ...
 
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:

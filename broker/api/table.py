@@ -274,6 +274,11 @@ INSIGHT = (
         "What decisions gained over the floor, and how predictions came true", "decisions",
         {200: Answer("by day", i.DecisionStatsView)}, query=r.StatsQuery,
     ),
+    Route(
+        "POST", "/v1/whatif", decisions.whatif,
+        "The queue decided as it is and in a changed world; nothing is stored", "decisions",
+        {200: Answer("today and what if", i.WhatIfView)}, body=BodyOf(r.WhatIfBody),
+    ),
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = (*JOBS, *BLOBS, *FLEET, *JOINING, *ADMIN, *POLICIES, *INSIGHT)

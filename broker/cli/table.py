@@ -55,6 +55,8 @@ TABLE: tuple[Entry, ...] = (
     Entry("usage", f"{_COMMANDS}.federation:usage", "What was used and paid", _FEDERATION),
     Entry("policy", f"{_COMMANDS}.policy:app",
           "Apply, list, show, test and roll back routing policies", _FEDERATION),
+    Entry("whatif", f"{_COMMANDS}.whatif:whatif",
+          "Who moves, and what it costs, in a changed world", _FEDERATION),
     Entry("decide", f"{_COMMANDS}.decide:app",
           "What decisions gained, and how predictions came true", _FEDERATION),
     Entry("replay", f"{_COMMANDS}.replay:replay",

@@ -29,6 +29,13 @@ async def decision_stats(client: Client, days: int) -> Document:
     return _object(await client.transport.send(request))
 
 
+async def what_if(client: Client, changes: Document) -> Document:
+    """Today beside a changed world; nothing is stored."""
+    return _object(
+        await client.transport.send(Request("POST", "/whatif", document=changes, repeatable=True))
+    )
+
+
 def _object(answer: Answer) -> Document:
     document = answer.document()
     if not isinstance(document, dict):

@@ -20,18 +20,16 @@ from broker.control.cycle import Decided
 from broker.control.policies import govern
 from broker.control.policy_book import PolicyBook
 from broker.control.policy_text import read_policy
+from broker.control.snapshots import live_jobs, spec_bytes
 from broker.control.trial_rows import Compared, Subject, compare, summary
 from broker.feedback.ports import JobEntry, JobFilter, Ledger
 from broker.model.jobs import Job, JobPhase
 from broker.model.plan import Plan
 from broker.model.policies import Policies, PolicyVersion, Ruling
 from broker.model.problem import Problem
-from broker.state import keys
-from broker.state.codec import RecordUnreadable
 from broker.state.projection import Projection
 from federation.ids import JobId, Tenant
 from federation.jobs import Deadline, InvalidJob, JobSpec, parse_job_spec
-from federation.wire import records as pb
 
 RECENT_MS = 24 * 3600 * 1000
 TRIAL_JOBS_MAX = 25_000
@@ -39,7 +37,6 @@ RECENT_JOBS_MAX = 500
 """Ended jobs looked at, newest first: each is a query to the ledger."""
 RECENT_CLASSES_MAX = 100
 """Kinds of recent jobs decided anew: each is two decisions."""
-_YIELD_EVERY = 50
 
 Decide = Callable[[Problem], Awaitable[Decided]]
 
@@ -128,8 +125,8 @@ class _Trial:
     async def queued(self) -> Compared:
         """All queued jobs together, with and without the policy."""
         found: list[tuple[Subject, _Rulings, Job]] = []
-        for job in await self._live(_wants_places):
-            ruled = self._rule(self._spec_bytes(job))
+        for job in await live_jobs(self._ports.projection, wants_places):
+            ruled = self._rule(spec_bytes(self._ports.projection, job.id))
             if ruled is None:
                 continue
             spec, rulings = ruled
@@ -151,31 +148,14 @@ class _Trial:
             compare, subjects, (problems[0], problems[1]), (plans[0], plans[1])
         )
 
-    async def _live(self, wanted: Callable[[Job], bool]) -> list[Job]:
-        jobs = []
-        for index, job_id in enumerate(self._ports.projection.job_ids()):
-            if index % _YIELD_EVERY == _YIELD_EVERY - 1:
-                await asyncio.sleep(0)
-            try:
-                job = self._ports.projection.job(job_id)
-            except RecordUnreadable:
-                continue
-            if job is not None and wanted(job):
-                jobs.append(job)
-        return jobs
-
-    def _spec_bytes(self, job: Job) -> bytes:
-        raw = self._ports.projection.value(keys.spec(job.id))
-        return pb.SpecRecord.FromString(raw).spec if raw else b""
-
     # Running and lately ended jobs ------------------------------------------------------------
 
     async def recent(self) -> tuple[Compared, list[str]]:
         """Jobs that run, and those that ended in the last day, each kind alone."""
         notes: list[str] = []
         found: list[tuple[Subject, bytes]] = []
-        for job in await self._live(_started):
-            raw = self._spec_bytes(job)
+        for job in await live_jobs(self._ports.projection, _started):
+            raw = spec_bytes(self._ports.projection, job.id)
             ruled = self._rule(raw)
             if ruled is not None:
                 state = "ended" if job.phase is JobPhase.ENDED else "running"
@@ -232,7 +212,8 @@ class _Trial:
         notes.append(f"of jobs that have ended only the {RECENT_JOBS_MAX} newest were looked at")
 
 
-def _wants_places(job: Job) -> bool:
+def wants_places(job: Job) -> bool:
+    """Whether a job wants (more) places now."""
     return copies_wanted(job, None) > 0
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from broker.act.gateway import Gateway, SiteSilent
 from broker.control.books import Admitted, Books
 from broker.control.cycle import CycleRecord
+from broker.control.ends import ends_of
 from broker.control.forecast import Expected, Forecast, merely_full
 from broker.control.orders import Orders
 from broker.model.fleet import ClusterView, Fleet
-from broker.model.jobs import Attempt, Job, JobPhase
+from broker.model.jobs import Job, JobPhase
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import missing_bytes
 from federation.environment import Clock
@@ -34,7 +35,6 @@ UNDER_WAY_MS = 120_000
 """How long a request counts as under way where no report says that it is done."""
 JOBS_MAX = 256
 LOOK_GAP_S = 2.0
-RUNTIME_UNKNOWN_S = 24 * 3600
 log = logging.getLogger("tradewind.preparing")
 
 
@@ -127,19 +127,13 @@ class Preparer:
         """By pool when what runs there ends, as far as anybody said."""
         ends: dict[str, list[tuple[int, int]]] = {}
         for name in fleet.clusters:
-            for attempt in self._ports.books.live_in(name):
-                pool = f"{attempt.cluster}/{attempt.pool}"
-                ends.setdefault(pool, []).append(
-                    (self._end_ms(attempt, now_ms), attempt.accelerators)
-                )
+            ends |= ends_of(self._ports.books.live_in(name), self._said_s, now_ms)
             await asyncio.sleep(0)
         return ends
 
-    def _end_ms(self, attempt: Attempt, now_ms: int) -> int:
-        admitted: Admitted | None = self._ports.books.admitted(attempt.job)
-        said_s = admitted.rules.spec.expected_runtime_s if admitted else None
-        runtime_s = said_s or attempt.max_runtime_s or RUNTIME_UNKNOWN_S
-        return max((attempt.started_ms or attempt.placed_ms) + runtime_s * 1000, now_ms + 1)
+    def _said_s(self, job: str) -> int | None:
+        admitted: Admitted | None = self._ports.books.admitted(job)
+        return admitted.rules.spec.expected_runtime_s if admitted else None
 
     async def _ask(
         self, expected: Expected, blobs: Mapping[str, int], fleet: Fleet, now_ms: int

@@ -13,6 +13,7 @@ from broker.control.policy_trial import PolicyTrial
 from broker.control.sites import Sites
 from broker.control.standing import Standing
 from broker.control.viewing import LogRequest, LogSlice, RegionUnreachable, Viewer
+from broker.control.whatif import WhatIf, WhatIfAsk
 from broker.feedback.ports import LogStore
 from broker.model.fleet import Fleet
 from broker.model.jobs import AttemptPhase, Job
@@ -34,6 +35,7 @@ class ControlService:
     explainer: Explainer
     trial: PolicyTrial
     standing: Standing
+    what_if: WhatIf
 
     def fleet(self) -> Fleet:
         """All clusters with their latest reports."""
@@ -50,6 +52,10 @@ class ControlService:
     async def test_policy(self, source: str) -> dict[str, Any]:
         """What a policy would change; nothing is stored."""
         return await self.trial.test(source)
+
+    async def whatif(self, ask: WhatIfAsk, viewer: Viewer) -> dict[str, Any]:
+        """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
+        return await self.what_if.answer(ask, viewer)
 
     # Logs -----------------------------------------------------------------------------------------
 

@@ -124,14 +124,20 @@ class _Placings:
     def of(self, subject: Subject) -> dict[str, Any]:
         """The places of a job, their cost, and why some of it waits."""
         given = sorted(self._given.get(subject.id, ()))
-        job = self._jobs[subject.id]
+        job = self._jobs.get(subject.id)
+        if job is None:
+            return {"places": [], "cost_usd": None, "waits": "not there"}
         cost = sum(
             count * cost_terms(self._where, job, self._pools[pool]).total_usd
             for pool, count in given
         )
         return {
             "places": [
-                {"cluster": self._pools[pool].cluster, "pool": pool.split("/", 1)[1], "copies": n}
+                {
+                    "cluster": self._pools[pool].cluster,
+                    "pool": pool.removeprefix(f"{self._pools[pool].cluster}/"),
+                    "copies": n,
+                }
                 for pool, n in given
             ],
             "cost_usd": cost if given else None,

@@ -36,13 +36,10 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
             written[name] = [list(row) for row in table]
     written["clusters"] = [_object(cluster, CLUSTER_KEYS) for cluster in problem.clusters]
     written["pools"] = [_pool(pool) for pool in problem.pools]
-    named = {tenant.name for tenant in problem.tenants}
-    if named >= {job.tenant for job in problem.jobs}:  # else any tenant may be named, without quota
-        written["tenants"] = [_object(tenant, TENANT_KEYS) for tenant in problem.tenants]
-    elif problem.tenants:
-        more = sorted({job.tenant for job in problem.jobs} - named)
+    if problem.tenants:  # else any tenant may be named, without quota
+        others = {job.tenant for job in problem.jobs} - {t.name for t in problem.tenants}
         tenants = [_object(tenant, TENANT_KEYS) for tenant in problem.tenants]
-        written["tenants"] = tenants + [{"name": name} for name in more]
+        written["tenants"] = tenants + [{"name": name} for name in sorted(others)]
     rules = _Rules()
     written["jobs"] = [_job(job, rules) for job in problem.jobs]
     if rules.written:

@@ -38,3 +38,17 @@ def test_a_decision_is_stored_decided_again_and_measured(laptop: Laptop) -> None
 
     until(measured, 30, "a measured decision")
     assert "gained over the greedy floor" in laptop.ok("decide", "stats").out
+
+
+def test_a_lost_region_is_asked_about_before_it_is_lost(laptop: Laptop) -> None:
+    job = laptop.submit("--region", "us-east", "--max-runtime", "10m", "--", "sleep", "600")
+    until(lambda: laptop.job(job)["phase"] == "running", 30, "it runs")
+    told = laptop.ok("whatif", "--lose", "us-east", "--json").json
+    (move,) = told["moves"]
+    assert move["job"].startswith(job) and move["before"]["places"][0]["cluster"] == "us-east"
+    assert move["after"]["places"] == [] and "what if: lost" in move["after"]["waits"]
+    assert told["running"] == {"stay": 0, "displaced": 1}
+    shown = laptop.ok("whatif", "--lose", "us-east").out
+    assert "WHAT IF" in shown and "1 running attempts start anew" in shown
+    assert laptop.job(job)["phase"] == "running", "nothing was done"
+    laptop.ok("cancel", job)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 
 from broker.api.catalog import Found
+from broker.api.handlers.jobs import may_act_for
+from broker.api.problems import Problem, field_problem
+from broker.api.requests import PriceChangeBody
 from broker.api.routes import Call, answer
 from broker.api.views import attempt_view
 from broker.control.closing_receipt import CLOSING
-from federation.jobs import parse_job_spec
+from broker.control.whatif import WhatIfAsk
+from broker.decide.whatif import Changes, PriceChange, QuotaChange, UnknownTarget
+from federation.jobs import InvalidJob, JobSpec, parse_job_spec
 
 
 async def explain(call: Call) -> web.Response:
@@ -54,6 +60,47 @@ async def _ended(call: Call, found: Found) -> dict[str, Any]:
         "phase": view["phase"],
         "summary": f"{outcome['kind'].replace('_', ' ')}{text}",
     }
+
+
+async def whatif(call: Call) -> web.Response:
+    """POST /v1/whatif."""
+    body, viewer = call.body, call.viewer
+    if body.policies and not viewer.operator:
+        raise Problem(403, "operators_only", "to try a policy needs an operator's token")
+    for quota in body.quotas:
+        may_act_for(viewer, quota.tenant)
+    changes = Changes(
+        drain=tuple(body.drain),
+        lose=tuple(body.lose),
+        prices=tuple(_price(index, price) for index, price in enumerate(body.prices)),
+        quotas=tuple(QuotaChange(q.tenant, q.accelerators, q.cluster) for q in body.quotas),
+    )
+    jobs = tuple((_added(call, i, job.spec), job.count) for i, job in enumerate(body.jobs))
+    asked = WhatIfAsk(changes, tuple(body.policies), jobs)
+    try:
+        told = await call.api.services.control.whatif(asked, viewer)
+    except UnknownTarget as unknown:
+        remedy = "name one that is there"
+        raise field_problem(
+            422, "unknown_target", "changes", str(unknown), remedy, unknown.name
+        ) from None
+    return answer(200, told)
+
+
+def _price(index: int, price: PriceChangeBody) -> PriceChange:
+    if (price.usd is None) == (price.factor is None):
+        path = f"prices.{index}"
+        raise field_problem(422, "bad_body", path, "not one figure", "give either usd or factor")
+    return PriceChange(price.target, price.usd, 1.0 if price.factor is None else price.factor)
+
+
+def _added(call: Call, index: int, spec: Mapping[str, Any]) -> JobSpec:
+    try:
+        return call.api.submissions.specs.read(spec, call.viewer).spec
+    except InvalidJob as error:
+        raise InvalidJob(
+            [replace(fault, path=f"jobs.{index}.spec.{fault.path}") for fault in error.errors]
+        ) from None
 
 
 async def plan(call: Call) -> web.Response:

@@ -16,9 +16,13 @@ from broker.api.application import build_api, serve
 from broker.api.services import ApiSettings, Services
 from broker.control.enrolment import Enrolment, Reach
 from broker.control.policy_text import read_policy
+from broker.control.sides import comparison, side
 from broker.control.tokens import Grant, create_token, ensure_operator_token
 from broker.control.trial_rows import Compared, summary
 from broker.control.viewing import LogRequest, LogSlice, Viewer
+from broker.control.whatif import WhatIfAsk
+from broker.decide.decision import decide_floor
+from broker.decide.whatif import changed
 from broker.feedback.backends.memory import MemoryBlobs, MemoryDecisions, MemoryLedger
 from broker.model.fleet import (
     Capacity,
@@ -32,6 +36,7 @@ from broker.model.fleet import (
     RoundTrip,
 )
 from broker.model.jobs import Job
+from broker.model.problem import Problem
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter
 from broker.state.keyring import Keyring
@@ -100,6 +105,15 @@ class ScriptedControl:
             "moves": [],
             "notes": [],
         }
+
+    async def whatif(self, ask: WhatIfAsk, viewer: Viewer) -> dict[str, Any]:
+        empty = Problem((), (), (), ())
+        changed(empty, ask.changes)
+        for source in ask.policies:
+            read_policy(source)
+        today = side(empty, decide_floor(empty))
+        running = {"stay": 0, "displaced": 0}
+        return {**comparison(today, today, []), "running": running, "notes": []}
 
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         data = self.logs.get((ask.uid, ask.stream), b"")
