@@ -32,10 +32,10 @@ def side(
     cost_usd = 0.0
     for item in plan.assignments:
         job, pool = jobs[item.job], pools[item.pool]
+        pool = pool.as_queue() if item.queued else pool
         placed[job.priority] += item.count * job.gang_accelerators
         copies[pool.cluster] += item.count
-        wait_s = where.cold_start_s(job, pool) + where.start_delay_s(job, pool)
-        start_s[pool.cluster] += item.count * wait_s
+        start_s[pool.cluster] += item.count * where.start_s(job, pool)
         if shown is None or item.job in shown:
             cost_usd += item.count * cost_terms(where, job, pool).total_usd
     return {

@@ -9,7 +9,7 @@ from typing import Any
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
-from broker.model.problem import Problem
+from broker.model.problem import Pool, Problem
 
 ROWS_MAX = 500
 Two = tuple[Problem, Problem]
@@ -114,12 +114,15 @@ class _Placings:
         self._where = Geography(problem)
         self._pools = {pool.name: pool for pool in problem.pools}
         self._jobs = {job.id: job for job in problem.jobs}
-        self._given: dict[str, list[tuple[str, int]]] = {}
+        self._given: dict[str, list[tuple[str, int, bool]]] = {}
         for assignment in plan.assignments:
             places = self._given.setdefault(assignment.job, [])
-            places.append((assignment.pool, assignment.count))
+            places.append((assignment.pool, assignment.count, assignment.queued))
         self._why = {left.job: left.refusal.text for left in plan.unplaced}
         self.placed = sum(assignment.count for assignment in plan.assignments)
+
+    def _pool(self, name: str, *, queued: bool) -> Pool:
+        return self._pools[name].as_queue() if queued else self._pools[name]
 
     def of(self, subject: Subject) -> dict[str, Any]:
         """The places of a job, their cost, and why some of it waits."""
@@ -128,8 +131,8 @@ class _Placings:
         if job is None:
             return {"places": [], "cost_usd": None, "waits": "not there"}
         cost = sum(
-            count * cost_terms(self._where, job, self._pools[pool]).total_usd
-            for pool, count in given
+            count * cost_terms(self._where, job, self._pool(pool, queued=queued)).total_usd
+            for pool, count, queued in given
         )
         return {
             "places": [
@@ -138,7 +141,7 @@ class _Placings:
                     "pool": pool.removeprefix(f"{self._pools[pool].cluster}/"),
                     "copies": n,
                 }
-                for pool, n in given
+                for pool, n, _ in given
             ],
             "cost_usd": cost if given else None,
             "waits": self._why.get(subject.id),

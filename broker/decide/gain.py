@@ -74,8 +74,8 @@ def _shares(problem: Problem, plan: Plan) -> dict[str, _Share]:
     shares: dict[str, _Share] = defaultdict(_Share)
     for item in plan.assignments:
         job, pool, share = jobs[item.job], pools[item.pool], shares[item.job]
+        pool = pool.as_queue() if item.queued else pool
         share.copies += item.count
         share.cost_usd += item.count * cost_terms(where, job, pool).total_usd
-        start_s = where.cold_start_s(job, pool) + where.start_delay_s(job, pool)
-        share.start_s += item.count * start_s
+        share.start_s += item.count * where.start_s(job, pool)
     return shares

@@ -61,7 +61,8 @@ def _same(one: Any, other: Any) -> bool:
 def _placed(answer: Answer) -> Counter[tuple[str, str]]:
     rows: Counter[tuple[str, str]] = Counter()
     for item in answer.get("assignments") or ():
-        rows[item["job"], item["pool"]] += item["count"]
+        place = f"the queue of {item['pool']}" if item.get("queued") else item["pool"]
+        rows[item["job"], place] += item["count"]
     return rows
 
 
