@@ -151,6 +151,7 @@ def build(
         typed_rtt_ms=settings.typed_rtt_ms(),
         observer=observer,
         aside=backends.aside,
+        rules=settings.admission_rules(),
     )
     held: list[Gateway] = []
     office = Office(ports, lambda: held[0])

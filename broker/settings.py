@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from broker.model.admission import AdmissionRules
 from federation.log_lines import LogFormat
 
 PREFIX = "TRADEWIND_BROKER_"
@@ -77,6 +78,10 @@ class BrokerSettings(BaseModel):
     """And at most so many MiB of them, compressed."""
     heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)] = 5_000
     typed_rtt: tuple[TypedRtt, ...] = ()
+    share_half_life_s: Annotated[float, Field(ge=60, le=365 * 86400)] = 7 * 86400.0
+    """After so long what a tenant had counts half against it."""
+    patience_s: Annotated[float, Field(ge=1, le=31 * 86400)] = 600.0
+    """A job that waited longer goes before others whose turn it is."""
     log_format: LogFormat | None = None
     """json or text; None = text on a terminal, JSON elsewhere."""
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
@@ -101,6 +106,10 @@ class BrokerSettings(BaseModel):
     def database_url(self) -> str:
         """The ledger's database."""
         return self.ledger_url or f"sqlite:///{self.state_dir / 'ledger.db'}"
+
+    def admission_rules(self) -> AdmissionRules:
+        """The rules of admission."""
+        return AdmissionRules(half_life_s=self.share_half_life_s, patience_s=self.patience_s)
 
     def typed_rtt_ms(self) -> dict[tuple[str, str], float]:
         """Typed round trips by region pair, in the order typed."""

@@ -14,6 +14,7 @@ from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
 from broker.control.site_rules import site_refusal
+from broker.control.tenant_limits import tenants_of
 from broker.control.waitlist import WaitingClass
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
@@ -41,7 +42,7 @@ class Waiting:
 
     `spec` has the limits of the job and of its policies; `ruling` says whose they are. With
     `members` it stands for all of these, the oldest first, of which `job` is one; `alike` is the
-    class they were of.
+    class they were of. Some copies of a job may go into the problem apart from the rest: `part`.
     """
 
     job: Job
@@ -50,6 +51,12 @@ class Waiting:
     ruling: Ruling | None = None
     members: tuple[JobId, ...] = ()
     alike: WaitingClass | None = None
+    part: int = 0
+
+    @property
+    def key(self) -> str:
+        """Its name in the problem."""
+        return f"{self.job.id}~{self.part}" if self.part else self.job.id
 
     @staticmethod
     def under(ruling: Ruling, job: Job, copies: int) -> Waiting:
@@ -130,25 +137,38 @@ class ProblemBuilder:
             known = self._excluded[rules] = waiting, found
         return _job(waiting, known[1], now_ms, image)
 
-    def problem(self, jobs: Sequence[pm.Job]) -> pm.Problem:
-        """The problem of these jobs, which stand oldest first, in the pools worked out."""
+    @property
+    def worked_out(self) -> tuple[pm.Pool, ...]:
+        """The pools, once all steps of `pools` are done."""
+        return tuple(self._pools)
+
+    @property
+    def cluster_regions(self) -> dict[str, str]:
+        """The region of every cluster."""
+        return {view.identity.name: view.identity.region for view in self._views}
+
+    def problem(
+        self,
+        jobs: Sequence[pm.Job],
+        pools: Sequence[pm.Pool] | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> pm.Problem:
+        """The problem of these jobs, which stand oldest first, in these pools (None: all as worked
+        out). `limits`: what tenants may still take (None: their quotas, and what they may borrow
+        if nobody else wants anything)."""
         world, regions, rtt_ms = self._world, self._regions, self._distances.rtt_ms
-        held = _held(world.attempts)
         priorities = sorted({job.priority for job in jobs})
         return pm.Problem(
             regions=regions,
             clusters=tuple(self._cluster(view) for view in self._views),
-            pools=tuple(self._pools),
+            pools=self.worked_out if pools is None else tuple(pools),
             jobs=tuple(jobs),
             objective=pm.Objective(
                 mode=pm.Mode.PLACE_FIRST,
                 weight_per_accelerator=dict.fromkeys(priorities, 1.0),
                 fragmentation_usd_per_node=FRAGMENTATION_USD_PER_NODE,
             ),
-            tenants=tuple(
-                _tenant(policy, held.get(name, {}))
-                for name, policy in sorted(world.tenants.items())
-            ),
+            tenants=tenants_of(world.tenants, world.attempts, limits),
             rtt_ms=tuple(tuple(rtt_ms[a, b] for b in regions) for a in regions),
         )
 
@@ -212,28 +232,6 @@ def _nodes(group: NodeGroup, *, free: bool) -> pm.NodeGroup:
     )
 
 
-def _held(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, dict[str, int]]:
-    held: dict[str, dict[str, int]] = {}
-    for cluster, of_cluster in attempts.items():
-        for attempt in of_cluster:
-            if attempt.live:
-                by_cluster = held.setdefault(attempt.tenant, {})
-                by_cluster[cluster] = by_cluster.get(cluster, 0) + attempt.accelerators
-    return held
-
-
-def _tenant(policy: TenantPolicy, held: Mapping[str, int]) -> pm.Tenant:
-    quota = policy.quota_accelerators
-    return pm.Tenant(
-        name=policy.name,
-        weight=policy.weight,
-        quota_accelerators=None if quota is None else max(quota - sum(held.values()), 0),
-        cluster_quota={
-            c: max(n - held.get(c, 0), 0) for c, n in sorted(policy.cluster_quota.items())
-        },
-    )
-
-
 def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     """Models that will do with their speed, and units per replica.
 
@@ -257,7 +255,7 @@ def _job(
     deadline_ms = spec.deadline_ms(job.created_ms)
     runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
     return pm.Job(
-        id=job.id,
+        id=waiting.key,
         tenant=job.tenant,
         accelerators=models,
         runtime_h=runtime_s / 3600,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
+from broker.control.admitting import Admitting, Course
 from broker.control.books import Admitted, Books, copies_wanted
 from broker.control.build_problem import PLANNED_COPIES_MAX, ProblemBuilder, Waiting, World
 from broker.control.cold_start import blobs_of
@@ -110,7 +111,9 @@ class CycleRecord:
 
     def _stands_for(self, job: str) -> int:
         waiting = self.applier.waiting.get(job)
-        return len(waiting.members) or 1 if waiting else 1
+        if waiting is None or waiting.members:
+            return len(waiting.members) if waiting else 1
+        return int(waiting.part == 0)  # more copies of an array are no more jobs
 
 
 class Cycles:
@@ -170,6 +173,7 @@ class Cycles:
     async def _cycle(self) -> int | None:
         """One cycle; returns how many attempts it placed, None where nothing waits."""
         started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
+        self._observe(started_ms)
         await self._rule_anew()
         looking = Survey(self._leader.books, started_ms)
         for number, _ in enumerate(chain(self._leader.books.seating(), looking.steps())):
@@ -181,14 +185,16 @@ class Cycles:
         if not waiting:
             return None
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
-        problem = await self._problem(world, waiting)
+        course = await self._course(world, waiting)
+        problem = course.problem
         decided = await self._decider(problem)
         self._tell(decided)
+        self._sources.admitting.learn(course, decided.plan)
         self._count += 1
         cycle = f"{self._leader.epoch}.{self._count}"
         closed = closed_since(world, self._sources.fleet(), self._clock.now_ms())
-        by_job = {str(w.job.id): w for w in waiting}
-        applier = PlanApplier(decided.plan, problem, world, cycle, closed, by_job)
+        plan, by_job = course.explained(decided.plan), course.waiting
+        applier = PlanApplier(plan, problem, world, cycle, closed, by_job)
         while not applier.finished:
             await self._apply(applier)
         wall_s = self._clock.monotonic_s() - started_s
@@ -202,8 +208,8 @@ class Cycles:
                 decided,
                 world,
                 applier,
-                {w.job.id: w.ruling.policies for w in waiting if w.ruling and w.ruling.policies},
-                {w.job.id: blobs for w in waiting if (blobs := blobs_of(w.spec))},
+                {k: w.ruling.policies for k, w in by_job.items() if w.ruling and w.ruling.policies},
+                {k: blobs for k, w in by_job.items() if (blobs := blobs_of(w.spec))},
             )
         )
         return len(applier.placed)
@@ -222,14 +228,20 @@ class Cycles:
             if number % JOBS_A_STEP == JOBS_A_STEP - 1:
                 await asyncio.sleep(0)
 
-    async def _problem(self, world: World, waiting: list[Waiting]) -> Problem:
-        """The problem, built in steps that let the event loop turn. A job that cannot be put
-        into words is set aside: it must not keep all others from being decided."""
+    def _observe(self, now_ms: int) -> None:
+        """What tenants hold counts also while nothing waits."""
+        tenants = read_tenants(self._projection)
+        weights = {name: float(policy.weight) for name, policy in tenants.items()}
+        self._sources.admitting.observe(self._sources.fleet(), weights, now_ms)
+
+    async def _course(self, world: World, waiting: list[Waiting]) -> Course:
+        """The problem as admitted, built in steps that let the event loop turn. A job that cannot
+        be put into words is set aside: it must not keep all others from being decided."""
         builder = ProblemBuilder(world, waiting)
         found = []
         for number, one in enumerate(waiting):
             try:
-                found.append(builder.job(one))
+                found.append((one, builder.job(one)))
             except Exception as error:  # noqa: BLE001  whatever is wrong is wrong with this job
                 why = f"it cannot be planned: {type(error).__name__}: {error}"[:400]
                 for job_id in one.members or (one.job.id,):
@@ -241,7 +253,8 @@ class Cycles:
         for number, _ in enumerate(builder.pools()):
             if number % CLUSTERS_A_STEP == CLUSTERS_A_STEP - 1:
                 await asyncio.sleep(0)
-        return builder.problem(found)
+        await asyncio.sleep(0)
+        return self._sources.admitting.admit(world, builder, found)
 
     async def _apply(self, applier: PlanApplier) -> None:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -264,6 +277,7 @@ class Sources:
     typed_rtt_ms: dict[tuple[str, str], float]
     record: Callable[[CycleRecord], None]
     bell: Bell
+    admitting: Admitting
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.act.gateway import Gateway
+from broker.control.admitting import Admitting
 from broker.control.books import Books
 from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import Bell, CycleRecord, Cycles, Decided, Decider, Sources
@@ -22,11 +23,13 @@ from broker.control.orders import Orders
 from broker.control.policy_book import PolicyBook
 from broker.control.preparing import Preparer, PreparerPorts
 from broker.control.replicas import Replicas
+from broker.control.share_book import ShareBook, read_past
 from broker.control.sites import Sites
 from broker.control.start_book import StartBook
 from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.lifecycle.commands import Audit
+from broker.model.admission import AdmissionRules
 from broker.model.fleet import ClusterState
 from broker.model.jobs import Attempt, Job
 from broker.model.problem import Problem
@@ -71,6 +74,7 @@ class OfficePorts:
     observer: Observer = field(default_factory=Observer)
     aside: Decider | None = None
     """Decides what is not applied; None = the decider of the cycles."""
+    rules: AdmissionRules = AdmissionRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Term:
     closer: Closer
     preparer: Preparer
     committer: GroupCommitter
+    shares: ShareBook
 
 
 class Office:
@@ -133,6 +138,7 @@ class Office:
                 tasks.create_task(term.cycles.run(), name="cycles")
                 tasks.create_task(term.closer.run(), name="closer")
                 tasks.create_task(term.preparer.run(), name="preparing")
+                tasks.create_task(term.shares.run(), name="shares")
                 tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:
@@ -212,9 +218,13 @@ class Office:
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
         delays = ports.starts.delays
-        sources = Sources(ports.sites.fleet, ports.typed_rtt_ms, record, bell, self.alarm, delays)
+        admitting = Admitting(books, ports.rules, read_past(ports.projection))
+        sources = Sources(
+            ports.sites.fleet, ports.typed_rtt_ms, record, bell, admitting, self.alarm, delays
+        )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
-        return Term(leadership, books, leader, cycles, closer, preparer, committer)
+        shares = ShareBook(admitting, committer)
+        return Term(leadership, books, leader, cycles, closer, preparer, committer, shares)
 
     @property
     def starts(self) -> StartBook:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from broker.control.books import copies_wanted
@@ -74,9 +74,11 @@ class PlanApplier:
                 return
             if self._next < len(self.plan.assignments):
                 assignment = self.plan.assignments[self._next]
-                here[assignment.job] += not self._members(assignment.job)
-                if here[assignment.job] > PLACED_A_ROUND:
-                    return
+                if not self._members(assignment.job):
+                    whole = self._job_of(assignment.job)
+                    here[whole] += 1
+                    if here[whole] > PLACED_A_ROUND:
+                        return
                 pool = pools[assignment.pool]
                 one = self._one_of(assignment)
                 if one is not None:
@@ -90,13 +92,19 @@ class PlanApplier:
         stands_for = self.waiting.get(job)
         return stands_for.members if stands_for else ()
 
+    def _job_of(self, name: str) -> JobId:
+        """The job that goes by this name in the problem."""
+        stands_for = self.waiting.get(name)
+        return stands_for.job.id if stands_for else JobId(name)
+
     def _one_of(self, assignment: Assignment) -> Assignment | None:
         """What the next job gets: all of it, or one copy for the next member of a class."""
         members = self._members(assignment.job)
         if not members:
             self._next += 1
-            self.stands_for[assignment.job] = assignment.job
-            return assignment
+            whole = self._job_of(assignment.job)
+            self.stands_for[whole] = assignment.job
+            return replace(assignment, job=whole)
         self._left = (self._left or assignment.count) - 1
         if not self._left:
             self._next += 1
@@ -114,7 +122,7 @@ class PlanApplier:
             head = self.waiting.get(unplaced.job)
             alike = head.alike if head else None
             code = unplaced.refusal.code.value
-            self._untold = alike.untold(code) if alike else [JobId(unplaced.job)]
+            self._untold = alike.untold(code) if alike else [self._job_of(unplaced.job)]
         if self._untold:
             job_id = self._untold.pop()
             what = f"the reason of {job_id}"

@@ -30,6 +30,10 @@ def decode_tenant(key: str, value: bytes) -> TenantPolicy:
         name=record.tenant,
         weight=record.weight or usual.weight,
         quota_accelerators=None if quota < 0 else quota,
+        cohort=record.cohort,
+        borrow_accelerators=None
+        if record.borrow_accelerators < 0 or not record.cohort
+        else record.borrow_accelerators,
         cluster_quota=dict(record.cluster_quota),
         default_max_runtime_s=record.default_max_runtime_s or usual.default_max_runtime_s,
         max_runtime_s=record.max_runtime_s or usual.max_runtime_s,
@@ -38,12 +42,14 @@ def decode_tenant(key: str, value: bytes) -> TenantPolicy:
 
 def encode_tenant(policy: TenantPolicy) -> bytes:
     """A policy as its record."""
-    quota = policy.quota_accelerators
+    quota, borrow = policy.quota_accelerators, policy.borrow_accelerators
     return pb.TenantRecord(
         schema=SCHEMA,
         tenant=policy.name,
         weight=policy.weight,
         quota_accelerators=NO_QUOTA if quota is None else quota,
+        cohort=policy.cohort,
+        borrow_accelerators=NO_QUOTA if borrow is None else borrow,
         cluster_quota=dict(policy.cluster_quota),
         default_max_runtime_s=policy.default_max_runtime_s,
         max_runtime_s=policy.max_runtime_s,

@@ -127,10 +127,11 @@ class AttemptPlaced:
 
 @dataclass(frozen=True, slots=True)
 class StopDecided:
-    """The leader wants one attempt stopped: preempted or withdrawn."""
+    """The leader wants one attempt stopped: preempted or withdrawn. `text`: for whom, in words."""
 
     uid: str
     why: OutcomeKind
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,8 @@ def ended(job: Job, attempt: Attempt, event: ev.Ended, terms: Terms, now_ms: int
     outcome = event.outcome
     stopped = outcome.kind is OutcomeKind.CANCELLED
     if stopped and attempt.stop_why is not None:
-        outcome = replace(outcome, kind=attempt.stop_why)
+        text = attempt.stop_text or outcome.text
+        outcome = replace(outcome, kind=attempt.stop_why, text=text)
     outputs = _fitting(event.outputs, lambda output: len(output.path) + OUTPUT_BYTES)
     unlisted = len(event.outputs) - len(outputs)
     if unlisted:
@@ -213,10 +214,10 @@ def cancel(job: Job, event: ev.CancelAsked, terms: Terms, now_ms: int) -> Job:
     return end(job, Outcome(OutcomeKind.CANCELLED, text=event.why), now_ms)
 
 
-def _stopping(attempt: Attempt, why: OutcomeKind) -> Attempt:
+def _stopping(attempt: Attempt, why: OutcomeKind, text: str = "") -> Attempt:
     if attempt.desired is Desired.STOP and attempt.stop_why is OutcomeKind.CANCELLED:
         return attempt  # a cancel is never weakened to a withdrawal
-    return replace(attempt, desired=Desired.STOP, stop_why=why)
+    return replace(attempt, desired=Desired.STOP, stop_why=why, stop_text=text)
 
 
 def hold(job: Job, event: ev.HoldAsked, terms: Terms, now_ms: int) -> Job:
@@ -267,7 +268,7 @@ def placed(job: Job, event: ev.AttemptPlaced, terms: Terms, now_ms: int) -> Job:
 def stop(job: Job, event: ev.StopDecided, terms: Terms, now_ms: int) -> Job:
     """One attempt is to stop; it stays live until the site confirms."""
     attempt = _live(job, event.uid)
-    return _with(job, _stopping(attempt, event.why))
+    return _with(job, _stopping(attempt, event.why, event.text))
 
 
 def grow_slice(job: Job, event: ev.SliceDecided, terms: Terms, now_ms: int) -> Job:

@@ -95,7 +95,8 @@ def _commands(before: Job, after: Job, event: ev.Event) -> tuple[cmd.Command, ..
         was = old.phase.value if old else ""
         if was != attempt.phase.value or (old and old.desired is not attempt.desired):
             what = type(event).__name__
-            why = attempt.outcome.text if attempt.outcome else attempt.desired.value
+            why = attempt.outcome.text if attempt.outcome else attempt.stop_text
+            why = why or attempt.desired.value
             found.append(cmd.Audit(attempt.uid, actor, what, was, attempt.phase.value, why))
         if attempt.phase is AttemptPhase.ENDED and was != AttemptPhase.ENDED.value:
             found.append(cmd.CloseAttempt(attempt.uid))

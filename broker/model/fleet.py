@@ -163,11 +163,15 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """Quota and defaults of a tenant; `quota_accelerators` None = no limit."""
+    """Quota and defaults of a tenant; `quota_accelerators` None = no limit. Within a `cohort` it
+    may hold `borrow_accelerators` more (None: whatever others leave), as long as nobody it borrows
+    from wants it back."""
 
     name: str
     weight: int = 1
     quota_accelerators: int | None = None
+    cohort: str = ""
+    borrow_accelerators: int | None = None
     cluster_quota: Mapping[str, int] = field(default_factory=dict)
     default_max_runtime_s: int = 24 * 3600
     max_runtime_s: int = 31 * 24 * 3600

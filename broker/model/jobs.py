@@ -134,6 +134,7 @@ class Attempt:
     placed_ms: int
     desired: Desired = Desired.RUN
     stop_why: OutcomeKind | None = None
+    stop_text: str = ""
     phase: AttemptPhase = AttemptPhase.PLACED
     placed_seq: int = 0  # command number of its dispatch; `dispatch_seq` is the latest
     confirmed_seq: int = 0

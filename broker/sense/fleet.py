@@ -220,6 +220,10 @@ def read_tenants(projection: Projection) -> dict[str, TenantPolicy]:
             name=r.tenant,
             weight=r.weight or 1,
             quota_accelerators=None if r.quota_accelerators < 0 else r.quota_accelerators,
+            cohort=r.cohort,
+            borrow_accelerators=None
+            if r.borrow_accelerators < 0 or not r.cohort
+            else r.borrow_accelerators,
             cluster_quota=dict(r.cluster_quota),
             default_max_runtime_s=r.default_max_runtime_s or 24 * 3600,
             max_runtime_s=r.max_runtime_s or 31 * 24 * 3600,

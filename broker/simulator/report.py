@@ -52,6 +52,7 @@ async def measure(world: World, acknowledged_s: Mapping[str, float]) -> Metrics:
         "starts": len(spans),
         **_loads(world, max(over_s - began_s, 1e-9)),
         **_attempts(world),
+        **_tenants(world),
         "decisions": len(world.decider.charged_s),
         "violations": len(truth.violations),
     }
@@ -130,6 +131,18 @@ def _attempts(world: World) -> Metrics:
     if over:
         found["plan_honoured_rate"] = sum(a.uid in begun for a in over) / len(over)
     return found
+
+
+def _tenants(world: World) -> Metrics:
+    """Accelerator seconds that each tenant's jobs ran, where there are several tenants."""
+    used: Counter[str] = Counter()
+    for span in world.truth.spans:
+        attempt = world.auditor.attempts.get(span.uid)
+        if attempt is not None:
+            used[attempt.tenant] += ran(span) * span.cards  # type: ignore[assignment]  # seconds
+    if len(used) < 2:
+        return {}
+    return {f"accelerator_s.{tenant}": seconds for tenant, seconds in sorted(used.items())}
 
 
 _ASKED_AWAY = (OutcomeKind.CANCELLED,)

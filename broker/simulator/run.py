@@ -16,6 +16,7 @@ from broker.api.problems import Problem
 from broker.control.policy_text import InvalidPolicy, read_policy
 from broker.control.submission import Request, Submissions
 from broker.control.viewing import Viewer
+from broker.model.fleet import TenantPolicy
 from broker.model.jobs import Intent, Job
 from broker.simulator.faults import Faults
 from broker.simulator.fleet import FleetPlan, plan_fleet, with_capacity
@@ -145,7 +146,8 @@ class _Run:
     async def run(self, directory: Path) -> Result:
         """See `run`."""
         heartbeat_ms = round(self._scenario.heartbeat * 1000)
-        options = Brokers(self._scenario.brokers, heartbeat_ms)
+        settings = self._scenario.settings
+        options = Brokers(self._scenario.brokers, heartbeat_ms, settings=settings)
         self._world = world = World(self._fleet, self._seed, directory, options)
         watch = ErrorsSeen(world.truth)
         for name in LOGGERS:
@@ -154,8 +156,7 @@ class _Run:
             lambda _, context: world.truth.wrong(f"unhandled: {context.get('exception')!r}")
         )
         try:
-            tenants = {t for each in self._submissions for t in each.tenants}
-            await world.begin(tenants, self._routing)
+            await world.begin(self._tenants(), self._routing)
             faults = Faults(world, self._scenario.faults)
             await self._live(faults)
             await world.auditor.conclude(world.ledger, self._submitted)
@@ -169,6 +170,13 @@ class _Run:
             await world.end()
             for name in LOGGERS:
                 logging.getLogger(name).removeHandler(watch)
+
+    def _tenants(self) -> list[TenantPolicy]:
+        """Those of the scenario, and the usual policy for others that jobs name."""
+        listed = [TenantPolicy(**part.model_dump()) for part in self._scenario.tenants]
+        named = {t for each in self._submissions for t in each.tenants}
+        others = sorted(named - {policy.name for policy in listed})
+        return [*listed, *(TenantPolicy(name) for name in others)]
 
     @property
     def _submitted(self) -> set[str]:

@@ -33,6 +33,7 @@ FAULTS = {
     "drain": "operators drain the cluster; what runs after `for` is moved",
     "pause": "the site takes nothing new",
 }
+SETTINGS = {"leader_ttl_s", "share_half_life_s", "patience_s"}
 POINT = re.compile(r"(commit|committed|send|sent):([1-9]\d{0,6})")
 EXPECTATION = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|==|!=|<|>)\s*(-?[0-9.]+)\s*")
 
@@ -114,6 +115,16 @@ class JobPart(_Part):
     release: Seconds | None = None
 
 
+class TenantPart(_Part):
+    """A tenant that is not like the usual one; those of jobs need not be listed."""
+
+    name: Name
+    weight: Annotated[int, Field(ge=1)] = 1
+    quota_accelerators: Annotated[int, Field(ge=0)] | None = None
+    cohort: str = ""
+    borrow_accelerators: Annotated[int, Field(ge=0)] | None = None
+
+
 class WorkloadPart(_Part):
     """Jobs by hand, or a CSV of them (docs/simulation.md names its columns)."""
 
@@ -153,12 +164,15 @@ class FaultPart(_Part):
 class Scenario(_Part):
     """See docs/simulation.md. `policies`: one run each; `default` (as submitted), `home`, or the
     name of a routing policy in one of `policy_files`. `expect` is of the first. `settle`: how
-    long jobs may still take once nothing is submitted and no fault acts any more."""
+    long jobs may still take once nothing is submitted and no fault acts any more. `settings`: the
+    broker's own (docs/broker.md), of those that change what is decided."""
 
     version: Literal[1] = 1
     about: str = ""
     fleet: FleetPart
     workload: WorkloadPart
+    tenants: tuple[TenantPart, ...] = ()
+    settings: dict[str, Any] = Field(default_factory=dict)
     policies: Annotated[tuple[str, ...], Field(min_length=1)] = ("default",)
     policy_files: tuple[str, ...] = ()
     faults: tuple[FaultPart, ...] = ()
@@ -202,6 +216,8 @@ def _problems(scenario: Scenario) -> Iterator[str]:
         yield "workload.jobs: a name is used twice"
     if not names and not scenario.workload.trace:
         yield "workload: neither jobs nor a trace"
+    for name in sorted(set(scenario.settings) - SETTINGS):
+        yield f"settings: {name!r} is none of {', '.join(sorted(SETTINGS))}"
     places = {c.name for c in fleet.clusters} | {c.region for c in fleet.clusters}
     for index, fault in enumerate(scenario.faults):
         for problem in _fault_problems(fault, places, scenario.brokers):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from broker.act.backends.simulated import SimulatedGateway
 from broker.act.gateway import Command, LogPart
@@ -15,8 +16,10 @@ from broker.app import Backends, ControlPlane, build
 from broker.control.cycle import Decided
 from broker.control.office import Office
 from broker.control.policy_book import Change, write_policy
+from broker.control.tenants import encode_tenant
 from broker.decide.decision import Budget, decide
 from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger, MemoryLogs
+from broker.model.fleet import TenantPolicy
 from broker.model.problem import Problem
 from broker.sense.reports import capacity_from, prices_from, round_trips_from
 from broker.settings import BrokerSettings
@@ -52,6 +55,7 @@ class Brokers:
     replicas: int = 1
     heartbeat_ms: int = 5_000
     decide_cpu_s: float = 0.2
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class InlineDecider:
@@ -111,6 +115,7 @@ class BrokerProcess:
             session_addresses=(name,),
             heartbeat_ms=world.options.heartbeat_ms,
             typed_rtt=world.fleet.typed_rtt,
+            **world.options.settings,
         )
         backends = Backends(
             self.store,
@@ -191,7 +196,7 @@ class World:
 
     # Beginning and end ------------------------------------------------------------------------
 
-    async def begin(self, tenants: set[str], routing: str) -> None:
+    async def begin(self, tenants: Sequence[TenantPolicy], routing: str) -> None:
         """Records of clusters, tenants and a routing policy (its text, empty for none), then
         brokers and agents."""
         if routing:
@@ -203,9 +208,8 @@ class World:
                 schema=1, cluster=site.name, region=site.region, state="joined", joined_ms=1
             )
             puts.append(Put(keys.cluster(site.name), record.SerializeToString()))
-        for name in sorted(tenants):
-            tenant = pb.TenantRecord(schema=1, tenant=name, weight=1, quota_accelerators=-1)
-            puts.append(Put(keys.tenant(name), tenant.SerializeToString()))
+        for tenant in tenants:
+            puts.append(Put(keys.tenant(tenant.name), encode_tenant(tenant)))
         for put in puts:
             await self.store.txn(Txn(then=(put,)))
         self.chores.start(self.projection.run(), "auditor-projection")

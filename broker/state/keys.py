@@ -2,8 +2,8 @@
 
 One writer per key: `specs`, `intents`, `idempotency`, `tokens`, `tenants`, `policies` and
 `enrolments` are the API's; `jobs` is created by the API and from then on the leader's; `attempts`,
-`tasks`, `seqs` and `broker` are the leader's; `clusters` and `reports` belong to the replica that
-holds the session, a record under `replicas` to the replica it names.
+`tasks`, `seqs` and `broker` are the leader's; `freeze` is the API's; `clusters` and `reports`
+belong to the replica that holds the session, a record under `replicas` to the replica it names.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ IDEMPOTENCY = ROOT + "idempotency/"
 EPOCH = ROOT + "broker/epoch"
 LEADER = ROOT + "broker/leader"
 REPLICAS = ROOT + "replicas/"
+SHARES = ROOT + "broker/shares"
+PROPOSAL = ROOT + "broker/proposal"
+FREEZE = ROOT + "freeze"
 
 REPORT_KINDS = ("capacity", "price", "latency", "cache")
 

@@ -48,6 +48,9 @@ class RefusalCode(StrEnum):
     TENANT_QUOTA = "tenant_quota"
     CLUSTER_QUOTA = "cluster_quota"
     QUEUE_FULL = "queue_full"
+    BORROW_LIMIT = "borrow_limit"
+    FAIR_SHARE = "fair_share"
+    CAPACITY_HELD = "capacity_held"
     VALUE_BELOW_COST = "value_below_cost"
     NOT_CHOSEN = "not_chosen"
     MAINTENANCE = "maintenance"
@@ -106,6 +109,9 @@ _RETRY = (
     RefusalCode.TENANT_QUOTA,
     RefusalCode.CLUSTER_QUOTA,
     RefusalCode.QUEUE_FULL,
+    RefusalCode.BORROW_LIMIT,
+    RefusalCode.FAIR_SHARE,
+    RefusalCode.CAPACITY_HELD,
     RefusalCode.VALUE_BELOW_COST,
     RefusalCode.NOT_CHOSEN,
     RefusalCode.HELD,

@@ -473,6 +473,7 @@ class AttemptRecord(google.protobuf.message.Message):
     FETCHED_BYTES_FIELD_NUMBER: builtins.int
     CACHED_BYTES_FIELD_NUMBER: builtins.int
     EXPECTED_START_P90_MS_FIELD_NUMBER: builtins.int
+    STOP_TEXT_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -523,6 +524,8 @@ class AttemptRecord(google.protobuf.message.Message):
     cached_bytes: builtins.int
     """found at the site"""
     expected_start_p90_ms: builtins.int
+    stop_text: builtins.str
+    """why it is stopped, for people"""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @property
@@ -587,9 +590,10 @@ class AttemptRecord(google.protobuf.message.Message):
         fetched_bytes: builtins.int = ...,
         cached_bytes: builtins.int = ...,
         expected_start_p90_ms: builtins.int = ...,
+        stop_text: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_why", b"stop_why", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 
@@ -827,6 +831,8 @@ class TenantRecord(google.protobuf.message.Message):
     CLUSTER_QUOTA_FIELD_NUMBER: builtins.int
     DEFAULT_MAX_RUNTIME_S_FIELD_NUMBER: builtins.int
     MAX_RUNTIME_S_FIELD_NUMBER: builtins.int
+    COHORT_FIELD_NUMBER: builtins.int
+    BORROW_ACCELERATORS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     tenant: builtins.str
     weight: builtins.int
@@ -834,6 +840,10 @@ class TenantRecord(google.protobuf.message.Message):
     """-1 = none"""
     default_max_runtime_s: builtins.int
     max_runtime_s: builtins.int
+    cohort: builtins.str
+    """whose members may borrow from each other; empty = none"""
+    borrow_accelerators: builtins.int
+    """most it may borrow; -1 = whatever the cohort has"""
     @property
     def cluster_quota(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
     def __init__(
@@ -846,10 +856,131 @@ class TenantRecord(google.protobuf.message.Message):
         cluster_quota: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         default_max_runtime_s: builtins.int = ...,
         max_runtime_s: builtins.int = ...,
+        cohort: builtins.str = ...,
+        borrow_accelerators: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster_quota", b"cluster_quota", "default_max_runtime_s", b"default_max_runtime_s", "max_runtime_s", b"max_runtime_s", "quota_accelerators", b"quota_accelerators", "schema", b"schema", "tenant", b"tenant", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["borrow_accelerators", b"borrow_accelerators", "cluster_quota", b"cluster_quota", "cohort", b"cohort", "default_max_runtime_s", b"default_max_runtime_s", "max_runtime_s", b"max_runtime_s", "quota_accelerators", b"quota_accelerators", "schema", b"schema", "tenant", b"tenant", "weight", b"weight"]) -> None: ...
 
 Global___TenantRecord: typing_extensions.TypeAlias = TenantRecord
+
+@typing.final
+class SharesRecord(google.protobuf.message.Message):
+    """broker/shares: what tenants had of late."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class AverageEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    AVERAGE_FIELD_NUMBER: builtins.int
+    DEPTH_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    at_ms: builtins.int
+    depth: builtins.float
+    """of the average's weight, what was seen"""
+    @property
+    def average(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """dominant fraction by tenant, times depth"""
+
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        at_ms: builtins.int = ...,
+        average: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        depth: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "average", b"average", "depth", b"depth", "schema", b"schema"]) -> None: ...
+
+Global___SharesRecord: typing_extensions.TypeAlias = SharesRecord
+
+@typing.final
+class FreezeRecord(google.protobuf.message.Message):
+    """broker/freeze: what operators say of disturbing what runs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    FROZEN_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    APPROVED_CYCLE_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    frozen: builtins.bool
+    subject: builtins.str
+    why: builtins.str
+    at_ms: builtins.int
+    approved_cycle: builtins.str
+    """whose proposal may be carried out"""
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        frozen: builtins.bool = ...,
+        subject: builtins.str = ...,
+        why: builtins.str = ...,
+        at_ms: builtins.int = ...,
+        approved_cycle: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approved_cycle", b"approved_cycle", "at_ms", b"at_ms", "frozen", b"frozen", "schema", b"schema", "subject", b"subject", "why", b"why"]) -> None: ...
+
+Global___FreezeRecord: typing_extensions.TypeAlias = FreezeRecord
+
+@typing.final
+class ProposalRecord(google.protobuf.message.Message):
+    """broker/proposal: what waits for an operator."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    CYCLE_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    ACCELERATORS_FIELD_NUMBER: builtins.int
+    IN_USE_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    cycle: builtins.str
+    at_ms: builtins.int
+    accelerators: builtins.int
+    """what they hold"""
+    in_use: builtins.int
+    """what all hold"""
+    why: builtins.str
+    @property
+    def attempts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """to be stopped"""
+
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        cycle: builtins.str = ...,
+        at_ms: builtins.int = ...,
+        attempts: collections.abc.Iterable[builtins.str] | None = ...,
+        accelerators: builtins.int = ...,
+        in_use: builtins.int = ...,
+        why: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerators", b"accelerators", "at_ms", b"at_ms", "attempts", b"attempts", "cycle", b"cycle", "in_use", b"in_use", "schema", b"schema", "why", b"why"]) -> None: ...
+
+Global___ProposalRecord: typing_extensions.TypeAlias = ProposalRecord
 
 @typing.final
 class IdempotencyRecord(google.protobuf.message.Message):

@@ -1,0 +1,199 @@
+"""Admission at work: looks at the queue before each decision, says afterwards who waits for what.
+
+Rules and arithmetic are in `decide/admission`; here they meet the books. What is remembered between
+cycles is little: the tenants' past (kept durable by `share_book`), and who had a turn in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from broker.control.books import Books
+from broker.control.build_problem import GIB, ProblemBuilder, Waiting, World, pool_name
+from broker.control.tenant_limits import quotas_of
+from broker.decide.admission.admit import (
+    RANKS,
+    Admission,
+    Entry,
+    Rank,
+    Scene,
+    Standing,
+    admit,
+)
+from broker.decide.admission.running import Running
+from broker.decide.admission.shares import Past, Shares, attempt_amounts, holdings
+from broker.decide.admission.vain import Vain
+from broker.decide.admission.wishes import CPUS, MEMORY_GIB, Wish
+from broker.decide.admission.words import reasons
+from broker.model import problem as pm
+from broker.model.admission import AdmissionRules
+from broker.model.fleet import Fleet
+from broker.model.jobs import Attempt, Desired, Job
+from broker.model.plan import Plan
+from broker.sense.fleet import unusable
+
+OBSERVE_MS = 5_000
+"""The past is brought up to date so often at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One cycle as admitted. `waiting`: by name in the problem, who stands there."""
+
+    problem: pm.Problem
+    waiting: Mapping[str, Waiting]
+    scene: Scene
+    admission: Admission
+    named: tuple[tuple[str, Entry], ...] = ()
+
+    def explained(self, plan: Plan) -> Plan:
+        """The plan with the reasons of admission, one for each class that waits."""
+        return replace(plan, unplaced=reasons(self.scene, self.admission, self.named, plan))
+
+
+@dataclass(slots=True)
+class Admitting:
+    """Admission of one leadership."""
+
+    books: Books
+    rules: AdmissionRules
+    past: Past = Past()
+    vain: Vain = field(default_factory=Vain)
+    _known: dict[str, tuple[Attempt, int, Running]] = field(default_factory=dict)
+
+    # The past -------------------------------------------------------------------------------------
+
+    def observe(self, fleet: Fleet, weights: Mapping[str, float], now_ms: int) -> None:
+        """Bring the past up to date."""
+        if now_ms - self.past.at_ms < OBSERVE_MS and self.past.at_ms:
+            return
+        held = holdings(_amounts(a) for a in self.running())
+        shares = Shares(_totals(fleet, now_ms), weights, self.past, held)
+        fractions = {tenant: shares.fraction(tenant) for tenant in held}
+        self.past = self.past.after(fractions, now_ms, self.rules.half_life_s)
+
+    def running(self) -> list[Running]:
+        """What runs, or is about to."""
+        known, self._known = self._known, {}
+        for cluster in self.books.clusters():
+            for attempt in self.books.live_in(cluster):
+                job = self.books.job(attempt.job)
+                priority = job.priority if job else 0
+                seen = known.get(attempt.uid)
+                if seen is None or seen[0] is not attempt or seen[1] != priority:
+                    seen = attempt, priority, self._as_running(attempt, priority)
+                self._known[attempt.uid] = seen
+        return [seen[2] for seen in self._known.values()]
+
+    def _as_running(self, attempt: Attempt, priority: int) -> Running:
+        admitted = self.books.admitted(attempt.job)
+        checkpoint = admitted.spec.checkpoint if admitted else None
+        since_ms = attempt.started_ms or attempt.placed_ms
+        replicas = attempt.copies * attempt.replicas
+        return Running(
+            uid=attempt.uid,
+            job=attempt.job,
+            tenant=attempt.tenant,
+            priority=priority,
+            pool=pool_name(attempt.cluster, attempt.pool),
+            accelerator=attempt.accelerator,
+            replicas=replicas,
+            accelerators_per_replica=max(attempt.accelerators_per_replica, 1),
+            started_ms=attempt.started_ms,
+            ends_ms=since_ms + attempt.max_runtime_s * 1000,
+            nodes=attempt.nodes,
+            cpus=replicas * attempt.cpus_milli_per_replica / 1000,
+            memory_gib=replicas * attempt.memory_bytes_per_replica / GIB,
+            grace_s=attempt.stop_grace_s,
+            kept_s=(checkpoint.interval_s or 0) if checkpoint else 0,
+            stopping=attempt.desired is Desired.STOP,
+        )
+
+    # A cycle --------------------------------------------------------------------------------------
+
+    def admit(
+        self, world: World, builder: ProblemBuilder, found: Sequence[tuple[Waiting, pm.Job]]
+    ) -> Course:
+        """Who goes first and who may take how much, as the problem to be decided."""
+        now_ms = world.now_ms
+        scene = Scene(
+            wishes=[
+                Wish(job, _waited_s(w.job, now_ms), self.vain.is_set_back(job.id, now_ms))
+                for w, job in found
+            ],
+            pools=builder.worked_out,
+            regions=builder.cluster_regions,
+            running=self.running(),
+            quotas=quotas_of(world.tenants.values()),
+            weights={name: policy.weight for name, policy in world.tenants.items()},
+            now_ms=now_ms,
+        )
+        admission = admit(scene, Standing(self.past), self.rules)
+        waiting: dict[str, Waiting] = {}
+        jobs: list[pm.Job] = []
+        named: list[tuple[str, Entry]] = []
+        for entry, part in _parts(found, admission.entries):
+            job = found[entry.wish][1]
+            priority = job.priority * RANKS + entry.rank
+            jobs.append(replace(job, id=part.key, count=entry.copies, priority=priority))
+            waiting[part.key] = part
+            named.append((part.key, entry))
+        problem = builder.problem(jobs, admission.kept.pools, admission.limits)
+        return Course(problem, waiting, scene, admission, tuple(named))
+
+    def learn(self, course: Course, plan: Plan) -> None:
+        """Note who had a turn and could not use it."""
+        left = {unplaced.job: unplaced.count for unplaced in plan.unplaced}
+        turns: dict[str, bool] = {}
+        for key, entry in course.named:
+            if entry.rank is not Rank.BEYOND and course.admission.granted[entry.wish]:
+                wish = course.scene.wishes[entry.wish].job.id
+                used = left.get(key, 0) < entry.copies
+                turns[wish] = turns.get(wish, False) or used
+        self.vain = self.vain.after(turns, course.scene.now_ms)
+
+
+def _parts(
+    found: Sequence[tuple[Waiting, pm.Job]], entries: Iterable[Entry]
+) -> Iterator[tuple[Entry, Waiting]]:
+    """Each entry with who stands for it; the oldest members of a class go first."""
+    given: dict[int, int] = {}
+    number: dict[int, int] = {}
+    for entry in entries:
+        waiting, before = found[entry.wish][0], given.get(entry.wish, 0)
+        part = number.get(entry.wish, 0)
+        given[entry.wish], number[entry.wish] = before + entry.copies, part + 1
+        members = waiting.members[before : before + entry.copies]
+        whole = entry.copies == found[entry.wish][1].count
+        if whole:
+            yield entry, waiting
+        else:
+            yield entry, replace(waiting, copies=entry.copies, members=members, part=part)
+
+
+def _waited_s(job: Job, now_ms: int) -> float:
+    """Since it was submitted, or since its last attempt was over."""
+    since_ms = max([job.created_ms, *(a.ended_ms for a in job.attempts)])
+    return max(now_ms - since_ms, 0) / 1000
+
+
+def _amounts(attempt: Running) -> tuple[str, dict[str, float]]:
+    return attempt.tenant, attempt_amounts(
+        attempt.accelerator, attempt.accelerators, attempt.cpus, attempt.memory_gib
+    )
+
+
+def _totals(fleet: Fleet, now_ms: int) -> dict[str, float]:
+    """The resources of all clusters that take jobs, as if nothing ran."""
+    found: dict[str, float] = {CPUS: 0.0, MEMORY_GIB: 0.0}
+    for view in fleet.clusters.values():
+        if view.capacity is None or unusable(view, now_ms) is not None:
+            continue
+        for pool in view.capacity.pools:
+            for group in pool.groups:
+                name = group.accelerator or "CPU"
+                found[name] = found.get(name, 0.0) + group.count * group.total
+                found[CPUS] += group.count * group.cpus_milli / 1000
+                found[MEMORY_GIB] += group.count * group.memory_bytes / GIB
+    return found
