@@ -105,7 +105,8 @@ def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
     """Everything the floors, the model and the finishing need. `prepared` is of this problem."""
     prepared = prepared or prepare(problem)
     problem, classes = prepared.problem, prepared.classes
-    options = build_options(problem, classes, prepared.pairs)
+    rows = ClassRows(problem, classes, PoolColumns(problem))
+    options = build_options(rows, prepared.pairs)
     shapes, kind = _shapes(problem, options, [amount_of(item.job) for item in classes])
     jobs = [item.job for item in classes]
     running = [0.0 if job.current_pool is None else job.lost_work_usd for job in jobs]
@@ -124,16 +125,12 @@ def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
         lost_work_usd=sum(c.count * lost for c, lost in zip(classes, running, strict=True)),
         quotas=_quotas(problem, classes, options),
-        tallies=_tallies(problem, classes, options),
+        tallies=_tallies(rows, options),
     )
 
 
-def _tallies(
-    problem: Problem, classes: Sequence[JobClass], options: Options
-) -> tuple[Tally, ...]:
-    pools = PoolColumns(problem)
-    rows = ClassRows(problem, classes, pools)
-    pairs = PairFigures(rows, pools, options.class_index, options.pool_index)
+def _tallies(rows: ClassRows, options: Options) -> tuple[Tally, ...]:
+    pairs = PairFigures(rows, options.class_index, options.pool_index)
     made = [shared.tallies(pairs) for shared in SHARED_CONSTRAINTS if shared.tallies]
     return tuple(tally for some in made for tally in some if len(tally.limit))
 

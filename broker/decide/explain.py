@@ -168,7 +168,8 @@ def _candidate(
         region=where.region(pool),
         accelerator=pool.accelerator,
         spot=pool.spot,
-        rate_usd_per_h=job.gang_accelerators * pool.price_usd_per_accelerator_hour,
+        rate_usd_per_h=job.gang_accelerators
+        * (where.price_usd(job, pool) if known else pool.price_usd_per_accelerator_hour),
         hours=job.runtime_h / job.accelerators[pool.accelerator] if known else None,
         start_s=where.start_s(job, pool),
         rtt_ms=where.rtt_ms(job, pool),

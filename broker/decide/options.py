@@ -60,21 +60,19 @@ def price_pairs(problem: Problem, classes: Sequence[JobClass]) -> Pairs:
     for start in range(0, len(classes) if problem.pools else 0, block):
         rows = ClassRows(problem, classes[start : start + block], pools)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            parts.append(_block_pairs(rows, pools, start))
+            parts.append(_block_pairs(rows, start))
     class_index, pool_index, cost = (
         np.concatenate(column) for column in zip(*parts, strict=True)
     )
     return Pairs(class_index, pool_index, cost, starts_of(class_index, len(classes)))
 
 
-def build_options(problem: Problem, classes: Sequence[JobClass], pairs: Pairs) -> Options:
-    """The pairs in which at least one copy has room."""
-    pools = PoolColumns(problem)
-    rows = ClassRows(problem, classes, pools)
+def build_options(rows: ClassRows, pairs: Pairs) -> Options:
+    """The pairs in which at least one copy has room. `rows` are all classes."""
     most = np.empty(len(pairs.class_index), dtype=np.int64)
     for start in range(0, len(most), _BLOCK_PAIRS):
         part = slice(start, start + _BLOCK_PAIRS)
-        figures = PairFigures(rows, pools, pairs.class_index[part], pairs.pool_index[part])
+        figures = PairFigures(rows, pairs.class_index[part], pairs.pool_index[part])
         copies = figures.by_row(rows.count)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             for shared in SHARED_CONSTRAINTS:
@@ -82,7 +80,7 @@ def build_options(problem: Problem, classes: Sequence[JobClass], pairs: Pairs) -
         most[part] = np.clip(copies, 0.0, 2.0**53)
     used = np.flatnonzero(most)
     class_index = pairs.class_index[used]
-    first = starts_of(class_index, len(classes))
+    first = starts_of(class_index, len(rows.jobs))
     return Options(class_index, pairs.pool_index[used], pairs.cost_usd[used], most[used], first)
 
 
@@ -91,10 +89,8 @@ def starts_of(class_index: Integers, classes: int) -> Integers:
     return np.searchsorted(class_index, np.arange(classes + 1)).astype(np.int64)
 
 
-def _block_pairs(
-    rows: ClassRows, pools: PoolColumns, start: int
-) -> tuple[Integers, Integers, Floats]:
-    pairs = PairFigures(rows, pools, *_allowed(rows, pools))
+def _block_pairs(rows: ClassRows, start: int) -> tuple[Integers, Integers, Floats]:
+    pairs = PairFigures(rows, *_allowed(rows))
     cost = np.zeros(len(pairs.row))
     for term in TERMS:
         cost += term.column(pairs)
@@ -106,14 +102,14 @@ def _block_pairs(
     return (row[order] + start).astype(np.int64), pool[order].astype(np.int64), cost[order]
 
 
-def _allowed(rows: ClassRows, pools: PoolColumns) -> Iterable[Integers]:
+def _allowed(rows: ClassRows) -> Iterable[Integers]:
     """Rows and pools of the pairs that model, price kind, residency and exclusions let be: what
     looks alike for many pools is looked at once for all of them."""
-    every = np.arange(len(rows.jobs))[:, None]
-    sorts = PairFigures(rows, pools, every, pools.of_sort)
+    pools, every = rows.pools, np.arange(len(rows.jobs))[:, None]
+    sorts = PairFigures(rows, every, pools.of_sort)
     shape = (len(rows.jobs), len(pools.of_sort))
     mask = _all(Grain.SORT, sorts, np.ones(shape, dtype=np.bool_))[:, pools.sort]
-    everywhere = PairFigures(rows, pools, every, np.arange(len(pools.pools)))
+    everywhere = PairFigures(rows, every, np.arange(len(pools.pools)))
     return np.nonzero(_all(Grain.POOL, everywhere, mask))
 
 

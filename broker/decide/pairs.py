@@ -52,6 +52,16 @@ class PoolColumns:
         self.max_pending = floats(
             0.0 if pool.queue is None else pool.queue.max_pending for pool in pools
         )
+        self.price_windows = _columns(
+            [
+                [(w.from_h, w.to_h, w.price_usd_per_accelerator_hour) for w in pool.prices]
+                for pool in pools
+            ],
+            3,
+        )
+        self.maintenance = _columns(
+            [[(w.from_h, w.to_h) for w in pool.maintenance] for pool in pools], 2
+        )
         self.cpus = floats(limit(pool.free_cpus) for pool in pools)
         self.memory_gib = floats(limit(pool.free_memory_gib) for pool in pools)
         spot, region = self.spot.tolist(), self.region.tolist()
@@ -134,11 +144,25 @@ class ClassRows:
         return self._regional(self.problem.rtt_ms, [job.user_region for job in self.jobs])
 
     @cached_property
-    def egress_usd(self) -> Floats:
-        """(classes, regions): bringing the input of a copy there."""
-        starts = [job.data_region for job in self.jobs]
-        rate = self._regional(self.problem.egress_usd_per_gb, starts)
-        return self.column("input_gb")[:, None] * rate
+    def input(self) -> tuple[Floats, Floats]:
+        """(classes, regions): USD and hours of bringing the input of a copy there, from where that
+        is cheapest, then soonest."""
+        regions, problem = len(self.problem.regions), self.problem
+        names = {name: i for i, name in enumerate(problem.regions)}
+        usd = np.array(problem.egress_usd_per_gb or np.zeros((regions, regions)))
+        gbps = np.array(problem.bandwidth_gbps or np.zeros((regions, regions)))
+        hours = np.divide(8 / 3600, gbps, out=np.zeros_like(gbps), where=gbps > 0)
+        known = {sources: i for i, sources in enumerate({job.data_sources for job in self.jobs})}
+        best = np.zeros((2, len(known), regions))
+        for sources, row in known.items():
+            if sources:
+                at = [names[name] for name in sources]
+                first = np.lexsort((hours[at], usd[at]), axis=0)[0]
+                ends = np.arange(regions)
+                best[:, row] = usd[at][first, ends], hours[at][first, ends]
+        rows = integers(known[job.data_sources] for job in self.jobs)
+        amount = self.column("input_gb")[:, None]
+        return amount * best[0][rows], amount * best[1][rows]
 
     def column(self, name: str) -> Floats:
         """A figure of the jobs by its name, one per class."""
@@ -177,9 +201,9 @@ class PairFigures:
     """Pairs of a row (`row`) and a pool (`pool`): index arrays of one shape and in the order of
     rows, or of shapes that numpy combines: (classes, 1) and (pools,) are all pairs."""
 
-    def __init__(self, rows: ClassRows, pools: PoolColumns, row: Integers, pool: Integers) -> None:
+    def __init__(self, rows: ClassRows, row: Integers, pool: Integers) -> None:
         self.rows = rows
-        self.pools = pools
+        self.pools = rows.pools
         self.row = row
         self.pool = pool
         self._length = np.bincount(row, minlength=len(rows.jobs)) if row.ndim == 1 else None
@@ -230,8 +254,7 @@ class PairFigures:
     @cached_property
     def rate_usd(self) -> Floats:
         """USD per hour of a copy."""
-        found: Floats = self.gang * self.pools.price[self.pool]
-        return found
+        return self.gang * self.price
 
     @cached_property
     def rtt_ms(self) -> Floats:
@@ -266,7 +289,7 @@ class PairFigures:
         if self.pools.queued.any():
             behind_h = (self.pools.delay_s + self.pools.queue_s) / 3600
             found = np.where(self.pools.queued[self.pool], behind_h[self.pool], found)
-        return found
+        return found + self.transfer_h
 
     @cached_property
     def compute_usd(self) -> Floats:
@@ -276,7 +299,36 @@ class PairFigures:
     @cached_property
     def egress_usd(self) -> Floats:
         """USD of bringing the input there."""
-        return np.where(self.stays, 0.0, self.rows.egress_usd[self.row, self.region])
+        return np.where(self.stays, 0.0, self.rows.input[0][self.row, self.region])
+
+    @cached_property
+    def transfer_h(self) -> Floats:
+        """Hours until the input is there."""
+        if not self.rows.problem.bandwidth_gbps:
+            return np.zeros(1)
+        return np.where(self.stays, 0.0, self.rows.input[1][self.row, self.region])
+
+    @cached_property
+    def price(self) -> Floats:
+        """USD per accelerator hour, on average over the run."""
+        base: Floats = self.pools.price[self.pool]
+        found = base
+        for from_h, to_h, usd in self.pools.price_windows:
+            begin = np.maximum(self.start_h, from_h[self.pool])
+            inside = np.minimum(self.start_h + self.hours, to_h[self.pool]) - begin
+            more = np.maximum(inside, 0.0) / self.hours * (usd[self.pool] - base)
+            found = found + np.where(inside > 0, more, 0.0)
+        return found
+
+
+def _columns(rows: Sequence[Sequence[tuple[float, ...]]], width: int) -> list[list[Floats]]:
+    """The n-th entries of all rows as columns of figures, for each n; zeros where a row is over."""
+    most = max(map(len, rows), default=0)
+    table = np.zeros((most, width, len(rows)))
+    for index, row in enumerate(rows):
+        for n, figures in enumerate(row):
+            table[n, :, index] = figures
+    return [list(entry) for entry in table]
 
 
 def times(room: Any, need: Floats) -> Floats:

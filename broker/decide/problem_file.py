@@ -2,190 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from broker.decide.refusal_file import read_refusal
+from broker.decide.problem_keys import (
+    CLUSTER_KEYS,
+    JOB_KEYS,
+    NODES_KEYS,
+    OBJECTIVE_KEYS,
+    POOL_KEYS,
+    PROBLEM_KEYS,
+    TENANT_KEYS,
+)
 from broker.decide.strict_json import (
     LARGEST,
     Key,
     ProblemError,
-    amount,
-    as_object,
     did_you_mean,
-    listed,
     loads,
-    mapped,
-    mapped_by_integer,
-    positive,
     read_keys,
     shown,
-    size,
-    text,
-    truth,
-    whole,
 )
-from broker.decide.warm_file import read_warm
-from broker.model.problem import (
-    Cluster,
-    Job,
-    Mode,
-    NodeGroup,
-    Objective,
-    Pool,
-    Problem,
-    Queue,
-    Tenant,
-)
+from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
 from federation.refusals import Refusal
 
-__all__ = ["Key", "ProblemError", "parse_problem", "problem_from_json"]
-
-# Readers of one value ------------------------------------------------------------------------
-
-
-def _version(value: Any, path: str) -> int:
-    if value != 1 or isinstance(value, bool):
-        raise ProblemError(path, f"this reader knows version 1 only, not {shown(value)}")
-    return 1
-
-
-def _mode(value: Any, path: str) -> Mode:
-    names = [mode.value for mode in Mode]
-    if value not in names:
-        hint = did_you_mean(value, names) if isinstance(value, str) else ""
-        raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
-    return Mode(value)
-
-
-def _instant(value: Any, path: str) -> str:
-    try:
-        datetime.fromisoformat(text(value, path))
-    except ValueError:
-        advice = "must be a time like 2026-11-30T12:00:00Z"
-        raise ProblemError(path, f"{advice}, not {shown(value)}") from None
-    return str(value)
-
-
-def _speeds(value: Any, path: str) -> dict[str, float]:
-    return mapped(positive)(value, path)
-
-
-def _node_group(value: Any, path: str) -> NodeGroup:
-    return NodeGroup(**read_keys(value, path, NODES_KEYS))
-
-
-def _anything(value: Any, path: str) -> Any:
-    return as_object(value, path)
-
-
-# Objects ------------------------------------------------------------------------------------
-
-OBJECTIVE_KEYS = {
-    "mode": Key(_mode, required=True),
-    "weight_per_accelerator": Key(mapped_by_integer(amount)),
-    "value_usd_per_accelerator": Key(mapped_by_integer(amount)),
-    "fragmentation_usd_per_node": Key(amount, 0.0),
-}
-CLUSTER_KEYS = {
-    "name": Key(text, required=True),
-    "region": Key(text, required=True),
-    "cold_start_s": Key(mapped(amount), {}),
-    "start_delay_s": Key(amount, 0.0),
-    "unknown": Key(read_refusal),
-}
-NODES_KEYS = {
-    "count": Key(size, 1),
-    "free_accelerators": Key(whole, required=True),
-    "free_cpus": Key(amount),
-    "free_memory_gib": Key(amount),
-}
-QUEUE_KEYS = {
-    "start_s": Key(amount, required=True),
-    "max_pending": Key(whole, required=True),
-}
-
-
-def _queue(value: Any, path: str) -> Queue:
-    return Queue(**read_keys(value, path, QUEUE_KEYS))
-
-
-POOL_KEYS = {
-    "name": Key(text, required=True),
-    "cluster": Key(text, required=True),
-    "accelerator": Key(text, required=True),
-    "spot": Key(truth, default=False),
-    "price_usd_per_accelerator_hour": Key(amount, required=True),
-    "accelerators_per_node": Key(size, required=True),
-    "free_nodes": Key(mapped_by_integer(whole)),
-    "free_cpus": Key(amount),
-    "free_memory_gib": Key(amount),
-    "nodes": Key(listed(lambda value, path: read_keys(value, path, NODES_KEYS))),
-    "when_empty": Key(listed(_node_group), ()),
-    "unusable": Key(read_refusal),
-    "queue": Key(_queue),
-}
-TENANT_KEYS = {
-    "name": Key(text, required=True),
-    "weight": Key(amount, 1.0),
-    "quota_accelerators": Key(whole),
-    "cluster_quota": Key(mapped(whole), {}),
-}
-JOB_KEYS = {
-    "id": Key(text, required=True),
-    "tenant": Key(text, required=True),
-    "count": Key(size, 1),
-    "priority": Key(whole, 0),
-    "replicas": Key(size, 1),
-    "accelerators_per_replica": Key(size, 1),
-    "accelerators": Key(_speeds, required=True),
-    "runtime_h": Key(positive, required=True),
-    "cpus_per_accelerator": Key(amount),
-    "memory_gib_per_accelerator": Key(amount),
-    "cpus_per_replica": Key(amount),
-    "memory_gib_per_replica": Key(amount),
-    "spot_ok": Key(truth, default=False),
-    "user_region": Key(text),
-    "data_region": Key(text),
-    "input_gb": Key(amount, 0.0),
-    "regions": Key(listed(text)),
-    "max_rtt_ms": Key(amount),
-    "latency_usd_per_ms": Key(amount, 0.0),
-    "deadline_h": Key(amount),
-    "budget_usd": Key(amount),
-    "max_price_usd_per_accelerator_hour": Key(amount),
-    "image": Key(text),
-    "current_pool": Key(text),
-    "migration_usd": Key(amount, 0.0),
-    "value_of_time_usd_per_h": Key(amount, 0.0),
-    "lost_work_usd": Key(amount, 0.0),
-    "excluded": Key(text),
-}
-
-
-def _objects(keys: dict[str, Key]) -> Callable[[Any, str], tuple[dict[str, Any], ...]]:
-    return listed(lambda value, path: read_keys(value, path, keys))
-
-
-PROBLEM_KEYS = {
-    "version": Key(_version, required=True),
-    "now": Key(_instant),
-    "objective": Key(lambda value, path: read_keys(value, path, OBJECTIVE_KEYS), required=True),
-    "regions": Key(listed(text), required=True),
-    "rtt_ms": Key(listed(listed(amount))),
-    "egress_usd_per_gb": Key(listed(listed(amount))),
-    "clusters": Key(_objects(CLUSTER_KEYS), required=True),
-    "pools": Key(_objects(POOL_KEYS), required=True),
-    "tenants": Key(_objects(TENANT_KEYS)),
-    "exclusions": Key(mapped(mapped(read_refusal)), {}),
-    "jobs": Key(_objects(JOB_KEYS), required=True),
-    "warm": Key(read_warm),
-    "recorded": Key(_anything),
-}
-
-# The whole ----------------------------------------------------------------------------------
+__all__ = [
+    "CLUSTER_KEYS", "JOB_KEYS", "NODES_KEYS", "OBJECTIVE_KEYS", "POOL_KEYS", "PROBLEM_KEYS",
+    "TENANT_KEYS", "Key", "ProblemError", "parse_problem", "problem_from_json",
+]  # fmt: skip
 
 
 def parse_problem(data: bytes | str) -> Problem:
@@ -223,6 +68,7 @@ def problem_from_json(document: Any) -> Problem:
         tenants=tenants,
         rtt_ms=_square(read["rtt_ms"], "rtt_ms", len(regions)),
         egress_usd_per_gb=_square(read["egress_usd_per_gb"], "egress_usd_per_gb", len(regions)),
+        bandwidth_gbps=_square(read["bandwidth_gbps"], "bandwidth_gbps", len(regions)),
         now=read["now"] or "",
         warm=read["warm"],
         recorded=read["recorded"],
@@ -346,12 +192,7 @@ def _job(item: dict[str, Any], path: str, names: _Names) -> Job:
     if names.priorities is not None and item["priority"] not in names.priorities:
         reason = f'{names.priority_map} has no entry "{item["priority"]}"'
         raise ProblemError(f"{path}.priority", reason)
-    if item["user_region"] is None:
-        for name in ("max_rtt_ms", "latency_usd_per_ms"):
-            if item[name] is not None and (item[name] > 0 or name == "max_rtt_ms"):
-                raise ProblemError(f"{path}.{name}", 'needs the key "user_region"')
-    if item["data_region"] is None and item["input_gb"] > 0:
-        raise ProblemError(f"{path}.input_gb", 'needs the key "data_region"')
+    _check_places(item, path)
     for kind in ("cpus", "memory_gib"):
         if item[f"{kind}_per_accelerator"] is None:
             item[f"{kind}_per_accelerator"] = 0.0
@@ -364,11 +205,25 @@ def _job(item: dict[str, Any], path: str, names: _Names) -> Job:
     return Job(excluded={} if closed is None else names.exclusions[closed], **item)
 
 
+def _check_places(item: dict[str, Any], path: str) -> None:
+    """Whether where users and data are is told where it is needed, and once."""
+    if item["user_region"] is None:
+        for name in ("max_rtt_ms", "latency_usd_per_ms"):
+            if item[name] is not None and (item[name] > 0 or name == "max_rtt_ms"):
+                raise ProblemError(f"{path}.{name}", 'needs the key "user_region"')
+    if item["data_region"] is not None and item["data_regions"]:
+        reason = 'give either "data_region" or "data_regions"'
+        raise ProblemError(f"{path}.data_regions", reason)
+    if item["data_region"] is None and not item["data_regions"] and item["input_gb"] > 0:
+        raise ProblemError(f"{path}.input_gb", 'needs the key "data_region" or "data_regions"')
+
+
 def _check_references(item: dict[str, Any], path: str, names: _Names) -> None:
     for name in ("user_region", "data_region"):
         _known(item[name], names.regions, f"{path}.{name}", "region")
-    for index, name in enumerate(item["regions"] or ()):
-        _known(name, names.regions, f"{path}.regions[{index}]", "region")
+    for key in ("regions", "data_regions"):
+        for index, name in enumerate(item[key] or ()):
+            _known(name, names.regions, f"{path}.{key}[{index}]", "region")
     _known(item["excluded"], names.exclusions.keys(), f"{path}.excluded", "entry of exclusions")
     _known(item["current_pool"], names.pools, f"{path}.current_pool", "pool")
     if names.tenants is not None:

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-from broker.decide.problem_file import (
+from broker.decide.problem_keys import (
     CLUSTER_KEYS,
     JOB_KEYS,
     NODES_KEYS,
     OBJECTIVE_KEYS,
     POOL_KEYS,
+    PRICE_KEYS,
     QUEUE_KEYS,
     TENANT_KEYS,
-    Key,
+    WINDOW_KEYS,
 )
 from broker.decide.refusal_file import refusal_to_json
+from broker.decide.strict_json import Key
 from broker.decide.warm_file import assignment_to_json, prices_to_json
-from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue
+from broker.model.problem import Job, NodeGroup, Pool, PriceWindow, Problem, Queue, Window
 from broker.model.warm import Warm
 from federation.refusals import Refusal
 
@@ -30,7 +32,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         written["now"] = problem.now
     written["objective"] = _object(problem.objective, OBJECTIVE_KEYS)
     written["regions"] = list(problem.regions)
-    for name in ("rtt_ms", "egress_usd_per_gb"):
+    for name in ("rtt_ms", "egress_usd_per_gb", "bandwidth_gbps"):
         table = getattr(problem, name)
         if table:
             written[name] = [list(row) for row in table]
@@ -70,6 +72,14 @@ def _pool(pool: Pool) -> dict[str, Any]:
             free[size] = free.get(size, 0) + group.count
         written["free_nodes"] = free
     return written
+
+
+_KEYS: dict[type, Mapping[str, Key]] = {
+    NodeGroup: NODES_KEYS,
+    Queue: QUEUE_KEYS,
+    Window: WINDOW_KEYS,
+    PriceWindow: PRICE_KEYS,
+}
 
 
 class _Rules:
@@ -118,10 +128,9 @@ def _object(value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, Refusal):
         return refusal_to_json(value)
-    if isinstance(value, NodeGroup):
-        return _object(value, NODES_KEYS)
-    if isinstance(value, Queue):
-        return _object(value, QUEUE_KEYS)
+    keys = _KEYS.get(type(value))
+    if keys is not None:
+        return _object(value, keys)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):

@@ -22,6 +22,7 @@ class Geography:
         self._index = {name: index for index, name in enumerate(problem.regions)}
         self._rtt_ms = problem.rtt_ms
         self._egress = problem.egress_usd_per_gb
+        self._bandwidth_gbps = problem.bandwidth_gbps
 
     def region(self, pool: Pool) -> str:
         """The region a pool is in."""
@@ -35,7 +36,26 @@ class Geography:
         """Bringing the input of one copy to the pool."""
         if stays(job, pool):
             return 0.0
-        return job.input_gb * self._between(self._egress, job.data_region, pool)
+        return job.input_gb * self._source(job, pool)[0]
+
+    def transfer_h(self, job: Job, pool: Pool) -> float:
+        """Hours until the input of one copy is there."""
+        if stays(job, pool):
+            return 0.0
+        return job.input_gb * self._source(job, pool)[1]
+
+    def _source(self, job: Job, pool: Pool) -> tuple[float, float]:
+        """USD and hours per GB from where the input comes cheapest, then soonest."""
+        return min(
+            (
+                (
+                    self._between(self._egress, region, pool),
+                    hours_per_gb(self._between(self._bandwidth_gbps, region, pool)),
+                )
+                for region in job.data_sources
+            ),
+            default=(0.0, 0.0),
+        )
 
     def cold_start_s(self, job: Job, pool: Pool) -> float:
         """Paid seconds before the job's image runs there; 0 where it runs already."""
@@ -50,10 +70,25 @@ class Geography:
         """Seconds before a copy runs there, paid for or not; 0 where it runs already."""
         if stays(job, pool):
             return 0.0
-        delay_s = self.clusters[pool.cluster].start_delay_s
+        delay_s = self.clusters[pool.cluster].start_delay_s + 3600 * self.transfer_h(job, pool)
         if pool.queue_of and pool.queue is not None:
             return delay_s + pool.queue.start_s
         return delay_s + self.cold_start_s(job, pool)
+
+    def price_usd(self, job: Job, pool: Pool) -> float:
+        """USD per accelerator hour on average over the hours that a copy runs there. Raises
+        KeyError when the job does not run on the pool's model."""
+        base_usd = pool.price_usd_per_accelerator_hour
+        if not pool.prices:
+            return base_usd
+        hours = job.runtime_h / job.accelerators[pool.accelerator]
+        begin_h = self.start_s(job, pool) / 3600
+        total = [base_usd]
+        for window in pool.prices:
+            inside_h = min(begin_h + hours, window.to_h) - max(begin_h, window.from_h)
+            more_usd = window.price_usd_per_accelerator_hour - base_usd
+            total.append(max(0.0, inside_h) / hours * more_usd)
+        return math.fsum(total)
 
     def _between(
         self, table: tuple[tuple[float, ...], ...], start: str | None, pool: Pool
@@ -61,6 +96,11 @@ class Geography:
         if start is None or not table:
             return 0.0
         return table[self._index[start]][self._index[self.region(pool)]]
+
+
+def hours_per_gb(gbps: float) -> float:
+    """Hours that 10^9 bytes take at some 10^9 bits per second; none where that is not known."""
+    return 8 / gbps / 3600 if gbps > 0 else 0.0
 
 
 def stays(job: Job, pool: Pool) -> bool:

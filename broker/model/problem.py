@@ -61,6 +61,23 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Hours from the time of the problem, from `from_h` until before `to_h`."""
+
+    from_h: float
+    to_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class PriceWindow:
+    """What an accelerator hour costs in these hours."""
+
+    from_h: float
+    to_h: float
+    price_usd_per_accelerator_hour: float
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """The waiting line of a site: a copy that joins it starts after `start_s`, its cold start
     included; at most `max_pending` copies may join."""
@@ -73,14 +90,17 @@ class Queue:
 class Pool:
     """Nodes of one cluster with the same accelerator, price kind and node shape.
 
-    `nodes` is what is free now, including what copies with `current_pool` here hold. Node
-    numbers in a plan count through `nodes` in its order, each group `count` times. `free_cpus`
-    and `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no
-    limit. `per_node` says that the pool was given node by node, so that a plan must name the
-    nodes. `when_empty` is the pool with nothing running (empty = not known); it only serves
-    explanations. A pool with `unusable` takes nothing, and that refusal is why. `queue` is where
-    copies may wait for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of`
-    is then the name of the pool it stands before, otherwise empty.
+    `nodes` is what is free now, including what copies with `current_pool` here hold. Node numbers
+    in a plan count through `nodes` in its order, each group `count` times. `free_cpus` and
+    `free_memory_gib` bind over the whole pool, beside the limits of the nodes; None is no limit.
+    `per_node` says that the pool was given node by node, so that a plan must name the nodes.
+    `when_empty` is the pool with nothing running (empty = not known); it only serves explanations.
+    `prices` hold in their hours instead of the price beside them; neither they nor the windows of
+    `maintenance` overlap. `preemptions_per_h` is how often a copy is thrown out there.
+    `accelerator_memory_gib` None is not known. A pool with `unusable` takes nothing, and that
+    refusal is why. `queue` is where copies may wait for it instead. While deciding, a queue is a
+    pool too (`as_queue`): `queue_of` is then the name of the pool it stands before, otherwise
+    empty.
     """
 
     name: str
@@ -96,6 +116,10 @@ class Pool:
     when_empty: tuple[NodeGroup, ...] = ()
     unusable: Refusal | None = None
     queue: Queue | None = None
+    prices: tuple[PriceWindow, ...] = ()
+    maintenance: tuple[Window, ...] = ()
+    preemptions_per_h: float = 0.0
+    accelerator_memory_gib: float | None = None
     queue_of: str = ""
 
     def as_queue(self) -> Pool:
@@ -119,11 +143,13 @@ class Job:
     """`count` identical copies of a gang of `replicas`, each with `accelerators_per_replica` on
     one node; a copy stays in one pool.
 
-    `accelerators` maps each model that will do to its speed; runtime there is `runtime_h /
-    speed`. `regions` None is everywhere, empty nowhere. cpus and memory are given per
-    accelerator or, when the `_per_replica` figure is not None, per replica. With `current_pool`
-    every copy runs there now. `excluded` maps a cluster to the reason why this job may not go
-    there.
+    `accelerators` maps each model that will do to its speed; runtime there is `runtime_h / speed`.
+    `regions` None is everywhere, empty nowhere. cpus and memory are given per accelerator or, when
+    the `_per_replica` figure is not None, per replica. With `current_pool` every copy runs there
+    now. `data_regions` all have the input, instead of `data_region` alone. `max_runtime_h` is when
+    a copy is ended at the latest, None = when its run time is over; `checkpoint_h` the time from
+    one checkpoint to the next, None = none is written. `excluded` maps a cluster to the reason why
+    this job may not go there.
     """
 
     id: str
@@ -141,6 +167,7 @@ class Job:
     spot_ok: bool = False
     user_region: str | None = None
     data_region: str | None = None
+    data_regions: tuple[str, ...] = ()
     input_gb: float = 0.0
     regions: tuple[str, ...] | None = None
     max_rtt_ms: float | None = None
@@ -153,12 +180,20 @@ class Job:
     migration_usd: float = 0.0
     value_of_time_usd_per_h: float = 0.0
     lost_work_usd: float = 0.0
+    max_runtime_h: float | None = None
+    checkpoint_h: float | None = None
+    accelerator_memory_gib: float = 0.0
     excluded: Mapping[str, Refusal] = field(default_factory=dict)
 
     @property
     def gang_accelerators(self) -> int:
         """Accelerators of one copy."""
         return self.replicas * self.accelerators_per_replica
+
+    @property
+    def data_sources(self) -> tuple[str, ...]:
+        """Regions that have the input."""
+        return self.data_regions or (() if self.data_region is None else (self.data_region,))
 
     @property
     def replica_cpus(self) -> float:
@@ -177,9 +212,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All of it. `rtt_ms` and `egress_usd_per_gb` are square in the order of `regions`, row =
-    from, column = to; empty = all zero. A tenant of a job that is not in `tenants` has no
-    quota. `warm` is where to start from, `recorded` what was decided before: it decides nothing."""
+    """All of it. `rtt_ms`, `egress_usd_per_gb` and `bandwidth_gbps` are square in the order of
+    `regions`, row = from, column = to; empty = all zero, and no bandwidth takes no time. A tenant
+    of a job that is not in `tenants` has no quota. `warm` is where to start from, `recorded` what
+    was decided before: it decides nothing."""
 
     regions: tuple[str, ...]
     clusters: tuple[Cluster, ...]
@@ -189,6 +225,7 @@ class Problem:
     tenants: tuple[Tenant, ...] = ()
     rtt_ms: tuple[tuple[float, ...], ...] = ()
     egress_usd_per_gb: tuple[tuple[float, ...], ...] = ()
+    bandwidth_gbps: tuple[tuple[float, ...], ...] = ()
     now: str = ""
     warm: Warm | None = None
     recorded: Mapping[str, object] | None = field(default=None, compare=False)

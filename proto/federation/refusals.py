@@ -38,6 +38,7 @@ class RefusalCode(StrEnum):
     PRICE_CAP = "price_cap"
     PRICE_UNKNOWN = "price_unknown"
     ISOLATION_TOO_WEAK = "isolation_too_weak"
+    ACCELERATOR_MEMORY = "accelerator_memory"
     REPLICA_TOO_LARGE = "replica_too_large"
     GANG_TOO_LARGE = "gang_too_large"
     RUNTIME_TOO_LONG = "runtime_too_long"

@@ -24,6 +24,7 @@ from broker.model.plan import Plan, PlanStatus
 PROBLEMS = 300
 BATCH = 25
 SLACK = 1 + 1e-9
+PRICE = "price_usd_per_accelerator_hour"
 Document = dict[str, Any]
 
 
@@ -68,11 +69,16 @@ def a_document(seed: int) -> Document:
         "regions": regions,
         "rtt_ms": [[abs(a - b) * 40 + 1 for b in range(len(regions))] for a in range(len(regions))],
         "egress_usd_per_gb": [[0 if a == b else 0.1 for b in regions] for a in regions],
+        **dice.choice([{}, {"bandwidth_gbps": bandwidth(dice, len(regions))}]),
         "clusters": clusters,
         "pools": pools,
         "tenants": tenants,
         "jobs": within_reach(jobs, len(pools) + sum("queue" in pool for pool in pools)),
     }
+
+
+def bandwidth(dice: random.Random, regions: int) -> list[list[float]]:
+    return [[dice.choice([0, 0.05, 10]) for _ in range(regions)] for _ in range(regions)]
 
 
 def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int) -> Document:
@@ -102,6 +108,15 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
             pool["free_memory_gib"] = dice.choice([40, 100.7])
     if dice.random() < 0.25:
         pool["queue"] = {"start_s": dice.choice([0, 300, 5400]), "max_pending": dice.randint(0, 3)}
+    if dice.random() < 0.15:
+        pool["maintenance"] = [{"from_h": dice.choice([0, 0.2, 4]), "to_h": dice.choice([4.5, 9])}]
+    if dice.random() < 0.2:
+        night = {"from_h": dice.choice([0, 1, 3]), "to_h": 5, PRICE: dice.choice([0, 0.9, 7])}
+        pool["prices"] = [night, {"from_h": 6.5, "to_h": 40, PRICE: 1.7}][: dice.randint(1, 2)]
+    if dice.random() < 0.3:
+        pool["preemptions_per_h"] = dice.choice([0, 0.05, 0.4])
+    if dice.random() < 0.5:
+        pool["accelerator_memory_gib"] = dice.choice([40, 80])
     return pool
 
 
@@ -131,6 +146,10 @@ def a_job(
         {"max_price_usd_per_accelerator_hour": dice.choice([1, 2, 3])},
         {"image": dice.choice(["img", "other"])},
         {"value_of_time_usd_per_h": 4},
+        {"value_of_time_usd_per_h": 4, "checkpoint_h": dice.choice([0.5, 2])},
+        {"data_regions": dice.sample(regions, dice.randint(1, len(regions))), "input_gb": 60},
+        {"max_runtime_h": dice.choice([2, 4, 12])},
+        {"accelerator_memory_gib": dice.choice([40, 64])},
         {
             "current_pool": dice.choice(pools)["name"],
             "migration_usd": dice.choice([0, 9]),
@@ -140,6 +159,8 @@ def a_job(
     for extra in dice.sample(extras, dice.choice([0, 0, 1, 2])):
         if not ({"cpus_per_replica", "cpus_per_accelerator"} & job.keys() & extra.keys()):
             job.update(extra)
+    if "data_regions" in job:
+        job.pop("data_region", None)
     if "cpus_per_replica" in job:
         for name in ("cpus_per_accelerator", "memory_gib_per_accelerator"):
             job.pop(name, None)
@@ -192,6 +213,40 @@ class Force:
             for _ in range(count)
         ]
 
+    def source(self, job: Document, pool: Document) -> tuple[float, float]:
+        """USD and hours of bringing the input, from where it is cheapest, then soonest."""
+        places = job.get("data_regions", [job["data_region"]] if "data_region" in job else [])
+        ways: list[tuple[float, float]] = []
+        for region in places:
+            gbps = 0.0
+            if "bandwidth_gbps" in self.document:
+                gbps = self.between("bandwidth_gbps", region, pool)
+            usd = self.between("egress_usd_per_gb", region, pool) * job.get("input_gb", 0)
+            ways.append((usd, job.get("input_gb", 0) * 8 / gbps / 3600 if gbps else 0.0))
+        return min(ways, default=(0.0, 0.0))
+
+    @staticmethod
+    def price(pool: Document, begin_h: float, hours: float) -> float:
+        """The average price over some hours, added up piece by piece."""
+        windows = pool.get("prices", [])
+        edges = [w[name] for w in windows for name in ("from_h", "to_h")]
+        cuts = sorted({begin_h, begin_h + hours, *edges})
+        total = 0.0
+        for left, right in itertools.pairwise(cuts):
+            if begin_h <= left and right <= begin_h + hours:
+                inside = [w[PRICE] for w in windows if w["from_h"] <= left < w["to_h"]]
+                total += (right - left) * (inside or [pool[PRICE]])[0]
+        return total / hours
+
+    @staticmethod
+    def in_maintenance(job: Document, pool: Document, times: tuple[float, float, bool]) -> bool:
+        start_h, hours, queued = times
+        begin_h, end_h = (start_h if queued else 0), start_h + job.get("max_runtime_h", hours)
+        return any(
+            end_h > w["from_h"] * SLACK and begin_h * SLACK < w["to_h"]
+            for w in pool.get("maintenance", [])
+        )
+
     def between(self, table: str, start: str | None, pool: Document) -> float:
         if start is None:
             return 0
@@ -217,24 +272,28 @@ class Force:
         cold_s = 0 if stays else cold.get(job.get("image"), cold.get("*", 0))
         delay_s = 0 if stays else cluster["start_delay_s"]
         start_s = delay_s + (pool["queue"]["start_s"] if queued else cold_s)
+        egress, transfer_h = (0.0, 0.0) if stays else self.source(job, pool)
+        start_h = start_s / 3600 + transfer_h
+        if job.get("accelerator_memory_gib", 0) > pool.get("accelerator_memory_gib", 0) * SLACK:
+            return None
+        if self.in_maintenance(job, pool, (start_h, hours, queued)):
+            return None
+        hourly = self.price(pool, start_h, hours)
         gang = job["replicas"] * job["accelerators_per_replica"]
-        egress = (
-            0
-            if stays
-            else job.get("input_gb", 0)
-            * self.between("egress_usd_per_gb", job.get("data_region"), pool)
-        )
-        price = gang * pool["price_usd_per_accelerator_hour"]
-        if hours + start_s / 3600 > job.get("deadline_h", math.inf) * SLACK:
+        price = gang * hourly
+        if hours + start_h > job.get("deadline_h", math.inf) * SLACK:
             return None
         cap = job.get("max_price_usd_per_accelerator_hour", math.inf)
-        if pool["price_usd_per_accelerator_hour"] > cap * SLACK:
+        if hourly > cap * SLACK:
             return None
         if price * hours + egress > job.get("budget_usd", math.inf) * SLACK:
             return None
         cost = price * (hours + cold_s / 3600) + egress
         cost += job.get("latency_usd_per_ms", 0) * rtt
-        cost += job.get("value_of_time_usd_per_h", 0) * start_s / 3600
+        cost += job.get("value_of_time_usd_per_h", 0) * start_h
+        lost_h = min(job.get("checkpoint_h", hours), hours) / 2
+        lost_usd = lost_h * (price + job.get("value_of_time_usd_per_h", 0))
+        cost += pool.get("preemptions_per_h", 0) * hours * lost_usd
         if "current_pool" in job and not stays:
             cost += job["migration_usd"] + job["lost_work_usd"]
         return cost

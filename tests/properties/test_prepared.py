@@ -59,7 +59,7 @@ def a_cycle_later(dice: random.Random, problem: Problem, other: Problem, step: i
 
 def fitting(job: Job, pools: set[str]) -> bool:
     """Whether a job of another problem names nothing that this one does not have."""
-    named = (job.user_region, job.data_region)
+    named = (job.user_region, *job.data_sources)
     return not any(named) and (job.current_pool is None or job.current_pool in pools)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker.decide.constraints.accelerator_memory import ACCELERATOR_MEMORY
 from broker.decide.constraints.budget import BUDGET
 from broker.decide.constraints.capacity import CAPACITY
 from broker.decide.constraints.cluster_quota import CLUSTER_QUOTA
@@ -11,6 +12,7 @@ from broker.decide.constraints.constraint import PairConstraint, SharedConstrain
 from broker.decide.constraints.cpus import CPUS
 from broker.decide.constraints.deadline import DEADLINE
 from broker.decide.constraints.exclusion import EXCLUSION
+from broker.decide.constraints.maintenance import MAINTENANCE
 from broker.decide.constraints.memory import MEMORY
 from broker.decide.constraints.model import MODEL
 from broker.decide.constraints.node_shape import NODE_SHAPE
@@ -32,7 +34,9 @@ PAIR_CONSTRAINTS: tuple[PairConstraint, ...] = (
     SPOT,
     REGION,
     ROUND_TRIP,
+    ACCELERATOR_MEMORY,
     DEADLINE,
+    MAINTENANCE,
     BUDGET,
     PRICE_CAP,
 )
@@ -59,7 +63,7 @@ CONSTRAINTS: tuple[PairConstraint | SharedConstraint, ...] = (
 def refusals(where: Geography, job: Job, pool: Pool) -> Iterator[Refusal]:
     """Every reason why the job may not go to the pool, how much is free there apart."""
     # What takes how long is not known where the job does not run at all.
-    unknown = () if MODEL.check(where, job, pool) else (DEADLINE, BUDGET)
+    unknown = () if MODEL.check(where, job, pool) else (DEADLINE, MAINTENANCE, BUDGET, PRICE_CAP)
     for constraint in PAIR_CONSTRAINTS:
         if constraint not in unknown and not constraint.check(where, job, pool):
             yield constraint.refusal(where, job, pool)

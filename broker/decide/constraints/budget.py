@@ -20,7 +20,7 @@ def _spending_usd(where: Geography, job: Job, pool: Pool) -> float:
     if not speed:
         return float("inf")
     hours = job.runtime_h / speed
-    rate_usd = job.gang_accelerators * pool.price_usd_per_accelerator_hour
+    rate_usd = job.gang_accelerators * where.price_usd(job, pool)
     return rate_usd * hours + where.egress_usd(job, pool)
 
 

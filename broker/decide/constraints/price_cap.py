@@ -1,4 +1,5 @@
-"""The price of a pool must not be over what a job allows by accelerator and hour."""
+"""The price of a pool, on average over the run, must not be over what a job allows by accelerator
+and hour."""
 
 from __future__ import annotations
 
@@ -12,18 +13,16 @@ from federation.refusals import Refusal, RefusalCode
 
 
 def _mask(pairs: PairFigures) -> Booleans:
-    found: Booleans = pairs.pools.price[pairs.pool] <= pairs.limit(
-        "max_price_usd_per_accelerator_hour"
-    )
-    return found
+    return pairs.price <= pairs.limit("max_price_usd_per_accelerator_hour")
 
 
-def _check(_where: Geography, job: Job, pool: Pool) -> bool:
-    return within(pool.price_usd_per_accelerator_hour, job.max_price_usd_per_accelerator_hour)
+def _check(where: Geography, job: Job, pool: Pool) -> bool:
+    cap_usd = job.max_price_usd_per_accelerator_hour
+    return cap_usd is None or within(where.price_usd(job, pool), cap_usd)
 
 
-def _refusal(_where: Geography, job: Job, pool: Pool) -> Refusal:
-    price_usd = pool.price_usd_per_accelerator_hour
+def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:
+    price_usd = where.price_usd(job, pool)
     cap_usd = job.max_price_usd_per_accelerator_hour or 0.0
     needed = f"at most {cap_usd:g} USD per accelerator hour"
     advice = f"price cap {cap_usd:g} -> {rounded_up(price_usd):g}"
@@ -32,7 +31,7 @@ def _refusal(_where: Geography, job: Job, pool: Pool) -> Refusal:
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:
     job, pool = problem.jobs[0], problem.pools[0]
-    needed = rounded_up(pool.price_usd_per_accelerator_hour)
+    needed = rounded_up(Geography(problem).price_usd(job, pool))
     given = job.max_price_usd_per_accelerator_hour or 0.0
     wider = replace(job, max_price_usd_per_accelerator_hour=needed)
     return replace(problem, jobs=(wider,)), raised(refusal, "price cap", given, needed)

@@ -12,6 +12,7 @@ from broker.decide.objective.egress import EGRESS
 from broker.decide.objective.latency import LATENCY
 from broker.decide.objective.lost_work import LOST_WORK
 from broker.decide.objective.migration import MIGRATION
+from broker.decide.objective.preemption import PREEMPTION
 from broker.decide.objective.start_delay import START_DELAY
 from broker.decide.objective.term import Term
 from broker.decide.terms import Geography
@@ -25,6 +26,7 @@ TERMS: tuple[Term, ...] = (
     START_DELAY,
     MIGRATION,
     LOST_WORK,
+    PREEMPTION,
 )
 
 
@@ -39,6 +41,7 @@ class CostTerms:
     start_delay_usd: float
     migration_usd: float
     lost_work_usd: float
+    preemption_usd: float
 
     @property
     def total_usd(self) -> float:

@@ -13,7 +13,7 @@ def _column(pairs: PairFigures) -> Floats:
 
 
 def _amount(where: Geography, job: Job, pool: Pool) -> float:
-    return rate_usd(job, pool) * where.cold_start_s(job, pool) / 3600
+    return rate_usd(where, job, pool) * where.cold_start_s(job, pool) / 3600
 
 
 COLD_START = Term("cold_start_usd", _column, _amount)

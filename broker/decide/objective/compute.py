@@ -12,8 +12,8 @@ def _column(pairs: PairFigures) -> Floats:
     return pairs.compute_usd
 
 
-def _amount(_where: Geography, job: Job, pool: Pool) -> float:
-    return rate_usd(job, pool) * (job.runtime_h / job.accelerators[pool.accelerator])
+def _amount(where: Geography, job: Job, pool: Pool) -> float:
+    return rate_usd(where, job, pool) * (job.runtime_h / job.accelerators[pool.accelerator])
 
 
 COMPUTE = Term("compute_usd", _column, _amount)

@@ -21,9 +21,9 @@ class Term:
     amount: Callable[[Geography, Job, Pool], float]
 
 
-def rate_usd(job: Job, pool: Pool) -> float:
+def rate_usd(where: Geography, job: Job, pool: Pool) -> float:
     """USD per hour of one copy."""
-    return job.replicas * job.accelerators_per_replica * pool.price_usd_per_accelerator_hour
+    return job.replicas * job.accelerators_per_replica * where.price_usd(job, pool)
 
 
 def moved(job: Job, pool: Pool) -> bool:

@@ -130,7 +130,7 @@ def test_levels_are_packed_as_node_by_node() -> None:
 def test_no_floor_is_given_up_that_could_be_better() -> None:
     dice = np.random.default_rng(8)
     stopped = 0
-    for seed in range(120):
+    for seed in range(160):
         case, _, found = searched(parse_problem(json.dumps(a_document(seed))))
         tiers = sorted({case.facts.priority[k] for k in case.weighty_classes()}, reverse=True)
         rows = Relaxation(case, tiers)

@@ -33,6 +33,8 @@ KEYS = {
     "tenant quota": "quota_accelerators",
     "cluster quota": "cluster_quota",
     "queue": "max_pending",
+    "maintenance": "maintenance",
+    "accelerator memory": "accelerator_memory_gib",
 }
 """The key of the public form that each constraint reads: the brute force draws and reads it too."""
 
