@@ -23,6 +23,7 @@ from broker.act.gateway import Gateway
 from broker.act.session_facts import ReportReaders
 from broker.api.application import build_api
 from broker.api.application import serve as serve_api
+from broker.api.front import Behind, serve_front
 from broker.api.health import figures_app
 from broker.api.services import ApiSettings, Services, TypedRoundTrip
 from broker.control.cycle import Decider
@@ -274,12 +275,15 @@ async def serve(settings: BrokerSettings) -> None:
     context = server_context(settings.keys_dir / "server.pem")
     runners = await _listen(settings, plane.services, context)
     await gateways[0].start()
+    front = await _front(settings)
     log.info("serving the API on %s", settings.public_api_url)
     try:
         await _until_signalled(
             [plane.run(), _renew(settings, keyring, clock, credentials, context)]
         )
     finally:
+        if front is not None:
+            front.close()
         for runner in runners:
             await runner.cleanup()
         await gateways[0].close()
@@ -303,6 +307,14 @@ async def _listen(
     return runners
 
 
+async def _front(settings: BrokerSettings) -> asyncio.Server | None:
+    """One port for both listeners, where that is wanted. Raises OSError."""
+    if not settings.front_listen:
+        return None
+    behind = Behind(split_address(settings.api_listen), split_address(settings.session_listen))
+    return await serve_front(*split_address(settings.front_listen), behind)
+
+
 def _decisions(settings: BrokerSettings) -> DecisionStore | None:
     if not settings.decisions_kept:
         return None
@@ -323,7 +335,7 @@ def _open_store(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> Sto
 
 
 def _identity(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> ServerIdentity:
-    credential = keyring.server(settings.server_names, now_ms=clock.now_ms())
+    credential = keyring.server(settings.certificate_names, now_ms=clock.now_ms())
     return ServerIdentity(credential, keyring.ca_bundle)
 
 

@@ -6,13 +6,22 @@
 from __future__ import annotations
 
 import os
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from broker.model.admission import AdmissionRules
+from federation.front_names import SESSION_PREFIX, is_session_name
 from federation.log_lines import LogFormat
 
 PREFIX = "TRADEWIND_BROKER_"
@@ -28,6 +37,14 @@ def _loopback(value: str) -> str:
     if value and (host.strip("[]") not in ("127.0.0.1", "::1", "localhost") or not port.isdigit()):
         raise ValueError("host:port on loopback, such as 127.0.0.1:9464")
     return value
+
+
+def _is_ip(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class TypedRtt(BaseModel):
@@ -59,6 +76,8 @@ class BrokerSettings(BaseModel):
     etcd_server_name: str = ""
     api_listen: str = "127.0.0.1:8443"
     session_listen: str = "127.0.0.1:8444"
+    front_listen: str = ""
+    """host:port of one port for both listeners; empty = none, each is reached on its own."""
     server_names: tuple[str, ...] = ("localhost", "127.0.0.1")
     """Names in the certificate of both listeners."""
     api_url: str = ""
@@ -87,6 +106,28 @@ class BrokerSettings(BaseModel):
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
     """host:port on loopback where figures are served without a token; empty = only by the API."""
 
+    @model_validator(mode="after")
+    def _front_has_a_name(self) -> Self:
+        if self.front_listen and not self._dns_names:
+            raise ValueError("front_listen needs a DNS name in server_names")
+        if not self.front_listen and any(map(is_session_name, self.session_addresses)):
+            raise ValueError("session_addresses: names that begin with session. need front_listen")
+        return self
+
+    @property
+    def _dns_names(self) -> list[str]:
+        return [name for name in self.server_names if not _is_ip(name)]
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Names in the certificate of both listeners: behind a front also those of sessions."""
+        if not self.front_listen:
+            return self.server_names
+        return (*self.server_names, *(SESSION_PREFIX + name for name in self._dns_names))
+
+    def _at_front(self, prefix: str) -> str:
+        return f"{prefix}{self._dns_names[0]}:{split_address(self.front_listen)[1]}"
+
     @property
     def keys_dir(self) -> Path:
         """Private keys, 0700."""
@@ -95,12 +136,14 @@ class BrokerSettings(BaseModel):
     @property
     def public_api_url(self) -> str:
         """Where the API is reached."""
-        return self.api_url or f"https://{self.api_listen}"
+        own = self._at_front("") if self.front_listen else self.api_listen
+        return self.api_url or f"https://{own}"
 
     @property
     def public_session_addresses(self) -> tuple[str, ...]:
         """Where sessions are opened."""
-        return self.session_addresses or (self.session_listen,)
+        own = self._at_front(SESSION_PREFIX) if self.front_listen else self.session_listen
+        return self.session_addresses or (own,)
 
     @property
     def database_url(self) -> str:

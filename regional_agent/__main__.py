@@ -31,6 +31,7 @@ from regional_agent.enrol import join as enrol
 from regional_agent.ensure import AgentRuns, hold_lock
 from regional_agent.ensure import ensure as ensured
 from regional_agent.impact import impact as measured_impact
+from regional_agent.proxying import proxies
 from regional_agent.settings import SettingsError, default_state_dir, load_settings
 from regional_agent.site_view import SiteProblem
 from regional_agent.worker import JournalFailed
@@ -60,14 +61,18 @@ def join(
     token: Annotated[str, typer.Option("--token", help="From `tradewind clusters invite`.")],
     ca_hash: Annotated[str, typer.Option("--ca-hash", help="SHA-256 of the federation's CA.")],
     state_dir: StateDir = None,
-    proxy: Annotated[str, typer.Option(help="HTTP proxy to go out through (CONNECT).")] = "",
+    proxy: Annotated[
+        str | None,
+        typer.Option(help="HTTP proxy to go out through (CONNECT); else HTTPS_PROXY counts."),
+    ] = None,
     replace: Annotated[bool, typer.Option(help="Give up the identity held here.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Become the agent of the cluster an invitation names."""
     state = _state(state_dir)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    identity = _do(enrol(Door(url, proxy), token, ca_hash, state, replace=replace))
+    door = Door(url, proxies(proxy, os.environ).to_url(url))
+    identity = _do(enrol(door, token, ca_hash, state, replace=replace))
     if as_json:
         _print_json(
             {

@@ -114,7 +114,7 @@ class Agent:
             time=self.time,
             clock=self._clock,
             hello=self._hello,
-            proxy=settings.proxy,
+            proxies=settings.proxies,
         )
         self.dialler = Dialler(parts, identity, backends.rng, self._why)
         self.dialler.know(self.journal.position.addresses)
@@ -303,14 +303,12 @@ class Agent:
         )
 
     def _api(self) -> Door:
-        return Door(self.settings.broker or self._identity.api_url, self.settings.proxy)
+        url = self.settings.broker or self._identity.api_url
+        return Door(url, self.settings.proxies.to_url(url))
 
     def _door(self) -> BlobDoor:
-        return BlobDoor(
-            api_url=self.settings.broker or self._identity.api_url,
-            ca_pem=self._identity.ca_pem.decode("ascii"),
-            proxy=self.settings.proxy,
-        )
+        api = self._api()
+        return BlobDoor(api.url, self._identity.ca_pem.decode("ascii"), api.proxy)
 
     async def _why(self, identity: Identity) -> Verdict:
         return await session_check(identity, door=self._api())

@@ -16,6 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from federation.environment import Clock
+from federation.front_names import dialled
 from federation.handshake.frames import Hello, SessionCode
 from federation.handshake.machine import AgentHandshake
 from federation.handshake.values import (
@@ -43,6 +44,7 @@ from federation.wire.handshake_frames import (
 )
 from regional_agent.identity import Identity
 from regional_agent.log_server import LogServer
+from regional_agent.proxying import Proxies
 from regional_agent.session import inputs
 from regional_agent.translate import BadCommand, command_from_wire
 from regional_agent.worker import BrokerTime, Outbox, Worker
@@ -87,7 +89,7 @@ class Parts:
     time: BrokerTime
     clock: Clock
     hello: Callable[[int], Hello]
-    proxy: str = ""
+    proxies: Proxies = Proxies()
 
 
 class Link:
@@ -174,7 +176,8 @@ class Link:
     async def _connect(self) -> int:
         """Returns how long it took (ms). Raises ConnectionError, TimeoutError."""
         began_s = self._parts.clock.monotonic_s()
-        proxy = self._parts.proxy
+        address, name = dialled(self.address)
+        proxy = self._parts.proxies.to(address.rpartition(":")[0])
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
             ("grpc.max_send_message_length", FRAME_BYTES_MAX),
@@ -185,9 +188,11 @@ class Link:
         ]
         if proxy:
             options.append(("grpc.http_proxy", proxy))
+        if name:
+            options.append(("grpc.ssl_target_name_override", name))
         identity = self.identity
         self._channel = channel = grpc.aio.secure_channel(
-            self.address, channel_credentials(identity.ca_pem, identity.credential), options
+            address, channel_credentials(identity.ca_pem, identity.credential), options
         )
         async with asyncio.timeout(CONNECT_S):
             state = channel.get_state(try_to_connect=True)

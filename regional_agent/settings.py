@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from federation.accelerators import identify
 from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
+from regional_agent.proxying import Proxies, proxies
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
 from regional_agent.session.ledger import Pool
@@ -132,7 +133,7 @@ class TargetSettings(_Part):
 
 class _File(_Part):
     broker: str = ""
-    proxy: str = ""
+    proxy: str | None = None
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
     latency_targets: tuple[TargetSettings, ...] = ()
@@ -166,7 +167,7 @@ class AgentSettings:
 
     state_dir: Path
     broker: str = ""
-    proxy: str = ""
+    proxies: Proxies = Proxies()
     pools: tuple[Pool, ...] = ()
     prices: tuple[DeclaredPrice, ...] = ()
     latency_targets: tuple[Target, ...] = ()
@@ -223,7 +224,7 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
     return AgentSettings(
         state_dir=state_dir,
         broker=said.broker,
-        proxy=said.proxy,
+        proxies=proxies(said.proxy, os.environ),
         pools=tuple(pool.pool() for pool in said.inventory),
         prices=tuple(price.declared() for price in said.prices),
         latency_targets=tuple(parse_target(t.region, t.address) for t in said.latency_targets),

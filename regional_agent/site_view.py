@@ -357,7 +357,8 @@ async def _identity(state: Path, now_ms: int) -> list[Check]:
     ]
     with contextlib.suppress(SettingsError):
         settings = load_settings(state)
-        door = Door(settings.broker or identity.api_url, settings.proxy)
+        url = settings.broker or identity.api_url
+        door = Door(url, settings.proxies.to_url(url))
         try:
             verdict = await session_check(identity, door=door)
         except EnrolError as problem:

@@ -97,6 +97,7 @@ class Broker:
         self.signer = signer or TicketSigner.from_seed(os.urandom(32))
         self.facts = Facts(self.signer)
         self.port = 0
+        self.reached_at = ""
         self.acknowledges = True
         self.events: dict[str, list[ev.SiteEvent]] = defaultdict(list)
         self.sessions: list[gw.SessionOpened] = []
@@ -117,7 +118,8 @@ class Broker:
         self.gateway: GrpcGateway | None = None
 
     async def start(self) -> None:
-        server = issue_server(self.ca, ["localhost", "127.0.0.1"], now_ms=CLOCK.now_ms())
+        names = ["localhost", "session.localhost", "127.0.0.1"]
+        server = issue_server(self.ca, names, now_ms=CLOCK.now_ms())
         identity = ServerIdentity(server, self.ca.certificate_pem)
         self.gateway = GrpcGateway(
             Listening(f"127.0.0.1:{self.port}", SessionCredentials(identity)),
@@ -126,14 +128,14 @@ class Broker:
             CLOCK,
         )
         self.port = await self.gateway.start()
-        self.facts.addresses = (self.address,)
+        self.facts.addresses = () if self.reached_at else (self.address,)
         if self._site is None:
             await self._serve_api(server)
         self._task = asyncio.create_task(self._lead(self.gateway))
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return self.reached_at or f"127.0.0.1:{self.port}"
 
     async def stop(self) -> None:
         assert self.gateway is not None
