@@ -26,8 +26,9 @@ from regional_agent.act.cache import BlobCache
 from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.stage import Stager
+from regional_agent.contact import Contact
 from regional_agent.dialling import Dialler
-from regional_agent.effects import Effects, Means, follow
+from regional_agent.effects import Effects, Means, follow, keep_contact
 from regional_agent.enrol import Door, EnrolError, IdentityError, Verdict, renew, session_check
 from regional_agent.feedback.direct_reports import EtcdSink, ReportSink, etcd_sink
 from regional_agent.identity import Identity, load_identity
@@ -89,6 +90,7 @@ class Agent:
         self.scheduler = ProcessScheduler(_process_settings(settings, self.pools))
         self.journal = open_journal(state / JOURNAL)
         self.time = BrokerTime(self._clock)
+        self.contact = Contact()
         self.outbox = Outbox()
         self.blobs = HttpsBlobs(self._door)
         self._capabilities: Capabilities | None = None
@@ -113,6 +115,7 @@ class Agent:
             logs=LogServer(self.scheduler),
             time=self.time,
             clock=self._clock,
+            contact=self.contact,
             hello=self._hello,
             proxies=settings.proxies,
         )
@@ -124,6 +127,7 @@ class Agent:
             blobs=self.blobs,
             clock=self._clock,
             connected=lambda: self.dialler.connected,
+            contact=self.contact,
             env=_job_env(identity),
         )
         self.control = SiteControl(settings, self.worker, self._clock)
@@ -152,6 +156,7 @@ class Agent:
                 ):
                     tasks.create_task(_named(work), name=work.__name__)
                 tasks.create_task(self.reporter.run(self.dialler.session_opened))
+                tasks.create_task(keep_contact(self.scheduler, self.contact))
         finally:
             await self._close(responder)
 

@@ -22,6 +22,8 @@ from regional_agent.act.backends.https_blobs import HttpsBlobs
 from regional_agent.act.blobs import BlobUnavailable, BlobUnknown
 from regional_agent.act.cache import MAX_BLOB_BYTES
 from regional_agent.act.schedulers.port import (
+    NEVER,
+    Fencing,
     LaunchOrder,
     LocalScheduler,
     SchedulerUnavailable,
@@ -33,6 +35,7 @@ from regional_agent.act.stage import (
     StageRequest,
     digests_of,
 )
+from regional_agent.contact import Contact
 from regional_agent.session import actions as act
 from regional_agent.session import inputs
 from regional_agent.session.events import Output
@@ -43,6 +46,7 @@ RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
 STAGE_TRIES = 5
 UPLOAD_TRIES = 8
+NO_CONTACT = "no contact with a leader for too long before it was started"
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -57,6 +61,7 @@ class Means:
     blobs: HttpsBlobs
     clock: Clock
     connected: Callable[[], bool]
+    contact: Contact
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -127,10 +132,19 @@ class Effects:
         there = launch.staged
         if launch.look_first and not there:
             there = bool(await _insist(lambda: scheduler.find(launch.uid)))
-        if not there and not await self._staged(launch):
-            return
-        order = launch_order(launch, self._means.env)
-        answer = await _insist(lambda: scheduler.submit(order))
+        contact = self._means.contact
+        contact.begin(launch.uid, 0 if there else launch.placement.fence_after_s, launch.contact_s)
+        try:
+            if not there and not await self._staged(launch):
+                return
+            contact_s = contact.of(launch.uid)
+            if contact_s is None:
+                self._put(inputs.LaunchRefused(launch.uid, RefusalCode.FENCED, NO_CONTACT))
+                return
+            order = launch_order(launch, self._means.env, contact_s)
+            answer = await _insist(lambda: scheduler.submit(order))
+        finally:
+            contact.end(launch.uid)
         if isinstance(answer, Refusal):
             self._put(inputs.LaunchRefused(launch.uid, answer.code, answer.text))
         else:
@@ -260,8 +274,10 @@ class Effects:
                 await asyncio.sleep(_wait_s(max(1, tried)))
 
 
-def launch_order(launch: act.Launch, env: tuple[tuple[str, str], ...]) -> LaunchOrder:
-    """An accepted attempt as the scheduler takes it."""
+def launch_order(
+    launch: act.Launch, env: tuple[tuple[str, str], ...], contact_s: float = NEVER
+) -> LaunchOrder:
+    """An accepted attempt as the scheduler takes it; `contact_s` is the last one it had."""
     spec, placement = launch.spec, launch.placement
     array = bool(placement.tasks)
     if launch.traceparent:
@@ -282,6 +298,8 @@ def launch_order(launch: act.Launch, env: tuple[tuple[str, str], ...]) -> Launch
         tasks=placement.tasks if array else None,
         width=max(1, placement.width) if array else 1,
         places=launch.reservation.places,
+        fence_after_s=placement.fence_after_s,
+        contact_s=contact_s,
     )
 
 
@@ -311,6 +329,20 @@ async def _insist(ask: Callable[[], Awaitable[_T]]) -> _T:
                 _log.warning("the local scheduler does not answer: %s", problem)
             await asyncio.sleep(_wait_s(tried))
             tried = min(tried + 1, 16)
+
+
+async def keep_contact(scheduler: LocalScheduler, contact: Contact) -> None:
+    """Tell a scheduler that keeps contact deadlines of every contact, for ever."""
+    if not isinstance(scheduler, Fencing):
+        return
+    while True:
+        await contact.renewed.wait()
+        contact.renewed.clear()
+        try:
+            await scheduler.contact(contact.at_s)
+        except SchedulerUnavailable:
+            contact.renewed.set()
+            await asyncio.sleep(RETRY_FIRST_S)
 
 
 async def follow(scheduler: LocalScheduler, put: Callable[[inputs.Input], None]) -> None:

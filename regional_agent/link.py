@@ -42,6 +42,7 @@ from federation.wire.handshake_frames import (
     hello_to_wire,
     welcome_from_wire,
 )
+from regional_agent.contact import HELLO, Contact
 from regional_agent.identity import Identity
 from regional_agent.log_server import LogServer
 from regional_agent.proxying import Proxies
@@ -88,6 +89,7 @@ class Parts:
     logs: LogServer
     time: BrokerTime
     clock: Clock
+    contact: Contact
     hello: Callable[[int], Hello]
     proxies: Proxies = Proxies()
 
@@ -217,9 +219,11 @@ class Link:
         for output in self._handshake.take(event):
             if isinstance(output, Send):
                 assert isinstance(output.frame, Hello), "an agent says hello only"
+                self._parts.contact.sending(self, HELLO)
                 await self._call.write(hello_to_wire(output.frame).SerializeToString())
             elif isinstance(output, Established):
                 assert isinstance(output.session, AgentSession), "the agent's half"
+                self._parts.contact.answered(self, HELLO)
                 await self._established(output.session)
             elif isinstance(output, Remember) and not output.addresses:
                 await self._parts.worker.put_durably(inputs.UpdateArrived(output.epoch))
@@ -272,10 +276,13 @@ class Link:
 
     def _update(self, update: pb.BrokerUpdate, session: AgentSession) -> None:
         self._parts.time.told(session.clock)
+        contact = self._parts.contact
+        if update.heartbeat_echo:
+            contact.answered(self, update.heartbeat_echo)
         commands = []
         for command in update.commands:
             try:
-                commands.append(command_from_wire(command))
+                commands.append(command_from_wire(command, contact.at_s))
             except BadCommand as problem:
                 self._parts.outbox.complain(str(problem))
         put, epoch = self._parts.worker.put, update.epoch
@@ -316,6 +323,7 @@ class Link:
             return None
         if beats:
             self._heartbeat += 1
+            parts.contact.sending(self, self._heartbeat)
         update = pb.AgentUpdate(
             events=events,
             reports=reports,

@@ -42,7 +42,8 @@ from regional_agent.act.cache import BlobCache
 from regional_agent.act.schedulers.port import SchedulerUnavailable
 from regional_agent.act.schedulers.simulated import SimScheduler
 from regional_agent.act.stage import Stager
-from regional_agent.effects import Effects, Means, follow
+from regional_agent.contact import HELLO, Contact
+from regional_agent.effects import Effects, Means, follow, keep_contact
 from regional_agent.link import ReportBuffer
 from regional_agent.reporting import Reporter
 from regional_agent.sense.prices import DeclaredPrice
@@ -144,13 +145,16 @@ class Agent:
         self._instance = f"{site.name}-{site.lives}"
         self.time = BrokerTime(site.clock)
         self.outbox = Outbox()
+        self.contact = Contact(site.clock.monotonic_s)
         rules = SiteRules(site.name, state=site.state)
         self.conversation = Conversation(rules, Ledger(site.pools), site.journal.restored())
         self.outbox.add(list(site.journal.pending()))
         self.worker = _Worker(self.conversation, site.journal, self.time, self.outbox)
         blobs = HttpsBlobs(lambda: BlobDoor("", ""))
         stager = Stager(NOWHERE, BlobCache(NOWHERE, blobs, site.clock))
-        means = Means(site.scheduler, stager, blobs, site.clock, lambda: self.connected)
+        means = Means(
+            site.scheduler, stager, blobs, site.clock, lambda: self.connected, self.contact
+        )
         self._effects = Effects(means, self.worker.put)
         self.worker.carry_out(self._carry_out)
         self.reports = ReportBuffer(self.outbox.wake)
@@ -169,6 +173,7 @@ class Agent:
                 tasks.create_task(follow(self._site.scheduler, self.worker.put))
                 tasks.create_task(self._reporter.run(self._opened))
                 tasks.create_task(self._dial())
+                tasks.create_task(keep_contact(self._site.scheduler, self.contact))
         finally:
             await self._effects.close()
 
@@ -296,11 +301,13 @@ class _AgentSession:
         for output in self._handshake.take(event):
             if isinstance(output, Send):
                 assert isinstance(output.frame, Hello), "an agent says hello only"
+                self._agent.contact.sending(self, HELLO)
                 self._line.up.send(hello_to_wire(output.frame))
             elif isinstance(output, Established):
                 session = output.session
                 assert isinstance(session, AgentSession), "the agent's half"
                 self._cursor = session.resume_event_seq
+                self._agent.contact.answered(self, HELLO)
                 await worker.put_durably(
                     inputs.SessionStands(
                         epoch=session.epoch,
@@ -325,7 +332,10 @@ class _AgentSession:
             await self._take(UpdateArrived(update.epoch, update.server_time_ms, monotonic_ms))
             if self._session is not None:
                 self._agent.time.told(self._session.clock)
-                commands = tuple(command_from_wire(c) for c in update.commands)
+                contact = self._agent.contact
+                if update.heartbeat_echo:
+                    contact.answered(self, update.heartbeat_echo)
+                commands = tuple(command_from_wire(c, contact.at_s) for c in update.commands)
                 self._agent.watcher.commanded(self._site, commands)
                 if commands or update.ack_event_seq:
                     self._agent.worker.put(
@@ -355,6 +365,8 @@ class _AgentSession:
         if not (events or reports or complaints or beats):
             return None
         self._beats += beats
+        if beats:
+            agent.contact.sending(self, self._beats)
         return pb.AgentUpdate(
             events=events,
             reports=reports,

@@ -37,12 +37,13 @@ class BadCommand(ValueError):
 # Commands ----------------------------------------------------------------------------------------
 
 
-def command_from_wire(command: pb.Command) -> Command:
-    """A command as the conversation takes it. Raises BadCommand."""
+def command_from_wire(command: pb.Command, contact_s: float = float("-inf")) -> Command:
+    """A command as the conversation takes it; `contact_s` as `Dispatch` has it. Raises
+    BadCommand."""
     kind = command.WhichOneof("what")
     try:
         if kind == "dispatch":
-            return _dispatch(command)
+            return _dispatch(command, contact_s)
         if kind == "set_slice":
             part = command.set_slice
             return SetSlice(command.dispatch_seq, command.uid, runs_of(part.tasks), part.width)
@@ -58,7 +59,7 @@ def command_from_wire(command: pb.Command) -> Command:
     raise BadCommand(f"{command.uid}: a command this agent does not know")
 
 
-def _dispatch(command: pb.Command) -> Dispatch:
+def _dispatch(command: pb.Command, contact_s: float) -> Dispatch:
     said = command.dispatch
     return Dispatch(
         dispatch_seq=command.dispatch_seq,
@@ -68,6 +69,7 @@ def _dispatch(command: pb.Command) -> Dispatch:
         placement=placement_from_wire(said.placement),
         adopt_only=said.adopt_only,
         traceparent=said.traceparent if parse_traceparent(said.traceparent) else "",
+        contact_s=contact_s,
     )
 
 
@@ -85,6 +87,7 @@ def placement_from_wire(said: pb.Placement) -> Placement:
         tasks=runs_of(said.tasks),
         width=said.width,
         max_start_delay_s=max(0, said.max_start_delay_s),
+        fence_after_s=max(0, said.fence_after_s),
     )
 
 
@@ -102,6 +105,7 @@ def placement_bytes(placement: Placement) -> bytes:
         tasks=wire_runs(placement.tasks),
         width=placement.width,
         max_start_delay_s=placement.max_start_delay_s,
+        fence_after_s=placement.fence_after_s,
     )
     return kept.SerializeToString()
 
@@ -195,6 +199,7 @@ def _ended(made: pb.Event, said: ev.Ended) -> None:
             kind=said.kind,
             exit_code=said.exit_code,
             signal=said.signal,
+            code=said.code,
             text=said.text[:TEXT_CHARS_MAX],
             usage=records.Usage(
                 wall_ms=used.wall_ms,

@@ -19,7 +19,8 @@ from federation.runs import Runs
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch."""
+    """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch;
+    `fence_after_s`: stop it after so long without contact, 0 = never."""
 
     dispatch_seq: int
     uid: str
@@ -38,11 +39,12 @@ class Dispatch:
     width: int
     traceparent: str = ""
     adopt_only: bool = False
+    fence_after_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End it: `why` is cancelled, preempted or withdrawn."""
+    """End it: `why` is cancelled, preempted, withdrawn or lost (it was replaced)."""
 
     uid: str
     why: str
@@ -204,6 +206,11 @@ class Gateway(Protocol):
         self, cluster: str, uid: str, stream: str, offset: int, limit: int, *, wait_ms: int = 0
     ) -> LogPart:
         """Read a log at the site. Raises `SiteSilent`, `LookupError` for an unknown stream."""
+
+    def answered_s(self, cluster: str) -> float:
+        """When a heartbeat of this cluster was last answered here, by the monotonic clock; minus
+        infinity for never. Heartbeats are answered while this replica leads, and only then: by
+        the answer a site knows that its contact deadlines are put off."""
 
     def leave_office(self, successor: str) -> None:
         """This replica leads no more: send every agent to `successor` (empty: unknown)."""

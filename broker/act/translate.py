@@ -61,6 +61,7 @@ def _dispatch(command: Dispatch) -> session.Dispatch:
             tasks=runs_to_wire(command.tasks),
             width=command.width,
             max_start_delay_s=command.max_start_delay_s,
+            fence_after_s=command.fence_after_s,
         ),
         traceparent=command.traceparent,
         adopt_only=command.adopt_only,

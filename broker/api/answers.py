@@ -85,6 +85,7 @@ class AttemptView(Open):
     ]
     outcome: OutcomeView | None
     placed_at: str | None
+    superseded_at: str | None
     reserved_at: str | None
     prepared_at: str | None
     started_at: str | None

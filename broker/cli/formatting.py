@@ -209,4 +209,5 @@ def outcome(value: object) -> str:
 def state(job: Mapping[str, Any]) -> str:
     """A job's or an attempt's phase, or how it ended."""
     ended = at(job, "outcome")
-    return outcome(ended) if ended else text(job.get("phase"))
+    shown = outcome(ended) if ended else text(job.get("phase"))
+    return f"{shown}, superseded" if job.get("superseded_at") else shown

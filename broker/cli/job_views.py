@@ -51,9 +51,13 @@ def job_table(jobs: Iterable[Job], now: Now) -> Table:
 
 
 def live_or_last(job: Job) -> list[dict[str, Any]]:
-    """The attempts that have not ended, or the last one."""
+    """The attempts that count and have not ended, or the last one."""
     attempts = mappings(job.get("attempts"))
-    live = [attempt for attempt in attempts if attempt.get("phase") != "ended"]
+    live = [
+        attempt
+        for attempt in attempts
+        if attempt.get("phase") != "ended" and not attempt.get("superseded_at")
+    ]
     return live or attempts[-1:]
 
 

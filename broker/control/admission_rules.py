@@ -6,17 +6,18 @@ otherwise than asked is worse than one that does not run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from broker.model.fleet import TenantPolicy
+from broker.model.fleet import FENCE, ClusterIdentity, ClusterState, TenantPolicy
 from federation.jobs import Deadline, FieldError, JobSpec
 from federation.units import format_duration, format_utc
 
 _Rule = tuple[str, Callable[[JobSpec], Any], str, str]
 
+LOST_AFTER_MIN_S = 60
 _LEAVE_OUT = "leave it out"
 
 # (path, what is asked for or a false value, problem, remedy)
@@ -48,9 +49,9 @@ _NOT_YET: tuple[_Rule, ...] = (
     ),
     (
         "on_disconnect.replace",
-        lambda s: s.on_disconnect.replace,
-        "this version never replaces a job whose site is silent",
-        "leave it out: the job waits for its site",
+        lambda s: s.on_disconnect.replace and s.array and "array",
+        "the slices of an array wait for their site",
+        "leave it out, or submit its tasks as jobs of their own",
     ),
     (
         "resources.isolation",
@@ -89,6 +90,39 @@ def unsupported(spec: JobSpec) -> list[FieldError]:
             shown = value if isinstance(value, str) else ""
             faults.append(FieldError(path, shown, problem, remedy))
     return faults
+
+
+def replace_faults(
+    spec: JobSpec, clusters: Callable[[], Mapping[str, ClusterIdentity]]
+) -> list[FieldError]:
+    """What is wrong with `on_disconnect` of a job that is to be replaced: a wait that a few late
+    heartbeats would outlast, or places of which none can stop the job by itself. A cluster that
+    has never spoken may turn out to."""
+    if not spec.on_disconnect.replace:
+        return []
+    faults = []
+    if spec.on_disconnect.lost_after_s < LOST_AFTER_MIN_S:
+        shown, least = format_duration(spec.on_disconnect.lost_after_s), LOST_AFTER_MIN_S
+        problem = "a site is not lost for a few late heartbeats"
+        remedy = f"write {format_duration(least)} or more"
+        faults.append(FieldError("on_disconnect.lost_after", shown, problem, remedy))
+    allowed = [each for each in clusters().values() if _allowed(spec, each)]
+    if allowed and not any(FENCE in each.capabilities or not each.instance for each in allowed):
+        names = ", ".join(sorted(each.name for each in allowed)[:10])
+        problem = f"no site the job may run at stops it by itself when its contact ends ({names})"
+        remedy = f"{_LEAVE_OUT}: the job waits for its site; or allow a cluster with a fence"
+        faults.append(FieldError("on_disconnect.replace", "", problem, remedy))
+    return faults
+
+
+def _allowed(spec: JobSpec, cluster: ClusterIdentity) -> bool:
+    place, names = spec.placement, {str(cluster.name), str(cluster.region)}
+    return (
+        cluster.state is not ClusterState.REMOVED
+        and (not place.clusters or cluster.name in place.clusters)
+        and (not place.regions or cluster.region in place.regions)
+        and not names.intersection(place.avoid)
+    )
 
 
 @dataclass(frozen=True, slots=True)

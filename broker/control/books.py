@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from broker.control.policy_book import PolicyBook
 from broker.control.waitlist import WaitingClass, Waitlist, alike
-from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Terms
+from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Reconcile, Terms
 from broker.model.policies import Ruling
 from broker.state import keys
 from broker.state.codec import RecordUnreadable
@@ -60,6 +60,7 @@ def terms_of(spec: JobSpec) -> Terms:
         retry_on=frozenset(OutcomeKind(kind) for kind in spec.retry.on),
         stop_grace_s=spec.preempt_grace_s,
         max_start_delay_s=spec.placement.max_start_delay_s or 0,
+        reconcile=Reconcile(spec.on_disconnect.reconcile),
     )
 
 
@@ -325,7 +326,7 @@ def copies_wanted(job: Job, limit: int | None) -> int:
     if job.phase is JobPhase.ENDED or job.cancel or job.held or job.awaits:
         return 0
     if not job.is_array:
-        return 0 if job.live_attempts else 1
+        return 0 if job.counting_attempts else 1
     running = sum(a.width for a in job.live_attempts)
     free = job.unassigned_tasks.count
     return max(free if limit is None else min(free, limit - running), 0)

@@ -192,6 +192,7 @@ def _rules(waiting: Waiting) -> Hashable:
         spec.resources.isolation,
         spec.image,
         spec.max_runtime_s,
+        spec.on_disconnect.replace,
     )
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies
 

@@ -285,7 +285,10 @@ class Closer:
         self._logs_done.difference_update(a.uid for a in attempts)
 
     def _logs_settled(self, job: Job, now_ms: int) -> bool:
-        """All logs are here, or their site has been away for a day."""
+        """All logs are here, or their site has been away for a day. What was replaced and has not
+        told its end is waited for: it is to be metered."""
+        if job.live_attempts:
+            return False
         day_old = now_ms - job.ended_ms > 24 * 3600 * 1000
         return day_old or all(a.uid in self._logs_done for a in job.attempts)
 

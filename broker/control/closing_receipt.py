@@ -28,6 +28,7 @@ class Closing:
     expected_start_delay_ms: int = 0
     expected_start_p90_ms: int = 0
     code: str = ""
+    superseded_ms: int = 0
 
 
 def measured_start(attempt: Attempt | AttemptEntry) -> dict[str, int] | None:
@@ -61,6 +62,7 @@ def closing_receipt(attempt: Attempt) -> ReceiptEntry:
         "expected_start_p90_ms": attempt.expected_start_p90_ms,
         "measured_start": measured_start(attempt),
         "code": attempt.outcome.code if attempt.outcome else "",
+        "superseded_ms": attempt.superseded_ms,
     }
     return ReceiptEntry(
         job=attempt.job,
@@ -85,4 +87,5 @@ def read_closing(receipt: ReceiptEntry) -> Closing | None:
         expected_start_delay_ms=body["expected_start_delay_ms"],
         expected_start_p90_ms=body.get("expected_start_p90_ms", 0),
         code=body["code"],
+        superseded_ms=body.get("superseded_ms", 0),
     )

@@ -23,7 +23,7 @@ def ends_of(
     `expected_runtime_s` knows it by job."""
     ends: dict[str, list[tuple[int, int]]] = {}
     for attempt in attempts:
-        if attempt.live:
+        if attempt.counts:
             at_ms = end_ms(attempt, expected_runtime_s(attempt.job), now_ms)
             pool = f"{attempt.cluster}/{attempt.pool}"
             ends.setdefault(pool, []).append((at_ms, attempt.accelerators))

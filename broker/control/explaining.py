@@ -155,12 +155,14 @@ def _without(body: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _summary(job: Job) -> str:
-    live = job.live_attempts
+    live = job.counting_attempts
     if job.phase is JobPhase.ENDED and job.outcome is not None:
         return f"ended: {job.outcome.kind.value} {job.outcome.text}".strip()
     if live:
         where = ", ".join(f"{a.cluster} ({a.phase.value})" for a in live)
-        return f"{job.phase.value} on {where}"
+        unheard = [a for a in job.live_attempts if not a.counts]
+        rest = "".join(f"; {a.uid} at {a.cluster} is superseded by it" for a in unheard)
+        return f"{job.phase.value} on {where}{rest}"
     return job.reason_text or "waiting for its first decision"
 
 

@@ -33,7 +33,7 @@ from broker.control.orders import Orders
 from broker.control.predecessors import Settling, waiting_for
 from broker.control.round import Round, changed_attempts, may_let_start
 from broker.control.steps import in_steps
-from broker.control.vigil import Decisions, vigil
+from broker.control.vigil import Decisions, Silence, vigil
 from broker.lifecycle import commands as cmd
 from broker.lifecycle import events as ev
 from broker.lifecycle.reconcile import needs
@@ -346,7 +346,7 @@ class Leader:
         for attempt in job.attempts:
             if attempt.phase is AttemptPhase.ENDED:
                 self._effects.close_attempt(job, attempt)
-            elif attempt.confirmed_seq < attempt.first_seq:
+            elif attempt.counts and attempt.confirmed_seq < attempt.first_seq:
                 renewed = ev.TicketRenewed(attempt.uid, attempt.ticket, self._leadership.epoch)
                 round_.fold(round_.draft.job(job.id) or job, renewed)
         if job.phase is JobPhase.ENDED:
@@ -363,11 +363,12 @@ class Leader:
         return [cmd.Audit(name, "leader", "Adopted", is_, is_, why) for name, is_ in phases]
 
     async def _ticks(self) -> None:
+        silence = Silence(self._gateway.answered_s, self._clock)
         while True:
             await asyncio.sleep(TICK_S)
             for cluster, late in self._unanswered().items():
                 await self._send(cluster, late)
-            decisions = vigil(self.books, self._projection, self._clock.now_ms())
+            decisions = vigil(self.books, self._projection, self._clock.now_ms(), silence)
             if decisions is not None:
                 self.put(decisions)
 

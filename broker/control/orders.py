@@ -63,6 +63,7 @@ class Orders:
             width=a.width,
             traceparent=self._traceparent(a.uid, a.job, admitted.traceparent),
             adopt_only=need.what is Needed.ADOPT,
+            fence_after_s=a.fence_after_s,
         )
 
     def prepare(self, job: Job, cluster: str) -> Prepare | None:

@@ -133,7 +133,7 @@ class PlanApplier:
 
     def _explain(self, round_: Round, job_id: JobId, unplaced: Unplaced) -> None:
         job = round_.draft.job(job_id)
-        if job is None or job.live_attempts or copies_wanted(job, None) == 0:
+        if job is None or job.counting_attempts or copies_wanted(job, None) == 0:
             return
         code, text = unplaced.refusal.code.value, unplaced.refusal.text
         if job.reason_code != code:
@@ -212,6 +212,7 @@ class PlanApplier:
             memory_bytes_per_replica=resources.memory_bytes,
             max_runtime_s=spec.max_runtime_s or 0,
             stop_grace_s=spec.preempt_grace_s,
+            fence_after_s=spec.on_disconnect.lost_after_s if spec.on_disconnect.replace else 0,
             price_micro_usd_per_accelerator_hour=price.marginal_micro_usd if price else 0,
             price_source=price.source if price else "",
             price_as_of_ms=price.as_of_ms if price else 0,

@@ -171,4 +171,4 @@ class Preparer:
 
 
 def _waits(job: Job) -> bool:
-    return job.phase is JobPhase.QUEUED and not job.live_attempts and not job.cancel
+    return job.phase is JobPhase.QUEUED and not job.counting_attempts and not job.cancel

@@ -1,4 +1,4 @@
-"""Where a site's own rules, as it reports them, keep a job out. Pure.
+"""Where a site's own rules, as it reports them, or what it cannot do, keep a job out. Pure.
 
 The site enforces them itself; here they save a way to a refusal and tell people why. Rules about
 users and commands are left to the site: jobs alike are planned together, whoever submitted them.
@@ -6,9 +6,9 @@ users and commands are left to the site: jobs alike are planned together, whoeve
 
 from __future__ import annotations
 
-from broker.model.fleet import ClusterView
+from broker.model.fleet import FENCE, ClusterView
 from federation.jobs import JobSpec
-from federation.refusals import Refusal
+from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import (
     NO_LIMITS,
     refuses_image,
@@ -20,6 +20,23 @@ from federation.site_limits import (
 
 def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> Refusal | None:
     """Why the site's rules keep a job out now; None where they do not."""
+    return _no_fence(spec, view) or _limits(tenant, spec, view, now_ms)
+
+
+def _no_fence(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """A job that is to be replaced may run only where it is certain to stop by itself."""
+    if not spec.on_disconnect.replace or FENCE in view.identity.capabilities:
+        return None
+    return Refusal(
+        RefusalCode.NO_FENCE,
+        view.identity.name,
+        needed="a site that stops the job by itself when its contact ends",
+        available=f"scheduler {view.identity.scheduler or 'unknown'} without a fence",
+        advice="leave out on_disconnect.replace",
+    )
+
+
+def _limits(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> Refusal | None:
     capacity, name = view.capacity, view.identity.name
     if capacity is None or (capacity.limits is NO_LIMITS and not capacity.windows):
         return None

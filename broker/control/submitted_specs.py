@@ -15,13 +15,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from broker.control.admission_rules import complete, unsupported
+from broker.control.admission_rules import complete, replace_faults, unsupported
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
 from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.fleet import TenantPolicy
+from broker.sense.fleet import read_identities
 from broker.state import keys
 from broker.state.projection import Projection
 from federation.environment import Clock
@@ -132,7 +133,8 @@ class SubmittedSpecs:
         return Ready(spec, canonical_text({**template.rest, **said}), template)
 
     def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
-        found = [*errors, *self.policies.faults(spec)]
+        fences = replace_faults(spec, lambda: read_identities(self._projection))
+        found = [*errors, *self.policies.faults(spec), *fences]
         if found:
             raise InvalidJob(found)
 

@@ -29,11 +29,11 @@ def tenants_of(
 
 
 def held_by(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, dict[str, int]]:
-    """Accelerators that live attempts hold, by tenant and cluster."""
+    """Accelerators that attempts hold, by tenant and cluster, superseded ones left out."""
     held: dict[str, dict[str, int]] = {}
     for cluster, of_cluster in attempts.items():
         for attempt in of_cluster:
-            if attempt.live:
+            if attempt.counts:
                 by_cluster = held.setdefault(attempt.tenant, {})
                 by_cluster[cluster] = by_cluster.get(cluster, 0) + attempt.accelerators
     return held

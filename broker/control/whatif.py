@@ -100,7 +100,7 @@ class WhatIf:
             if spec is None:
                 continue
             rulings = govern(spec, before), govern(spec, after)
-            for attempt in job.live_attempts:
+            for attempt in job.counting_attempts:
                 if attempt.cluster in lost:
                     _displace(scene, job, attempt, rulings)
             copies = copies_wanted(job, spec.array.limit if spec.array else None)

@@ -135,6 +135,14 @@ class StopDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceDecided:
+    """Its site was silent for so long that the site has stopped it: another may take its place."""
+
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SliceDecided:
     """The leader gives a slice another set of tasks, under a new command number."""
 
@@ -188,6 +196,7 @@ JobEvent = (
     | PrioritySet
     | AttemptPlaced
     | StopDecided
+    | ReplaceDecided
     | SliceDecided
     | TicketRenewed
     | SiteForgot
@@ -207,6 +216,7 @@ JOB_EVENTS: tuple[type, ...] = (
     PrioritySet,
     AttemptPlaced,
     StopDecided,
+    ReplaceDecided,
     SliceDecided,
     TicketRenewed,
     SiteForgot,

@@ -14,6 +14,7 @@ from broker.lifecycle.outcomes import (
     derive_phase,
     end,
     merge_failed,
+    requeue,
     settle_array,
 )
 from broker.model.jobs import (
@@ -87,10 +88,11 @@ def prepared(job: Job, attempt: Attempt, event: ev.Prepared, terms: Terms, now_m
 
 
 def started(job: Job, attempt: Attempt, event: ev.Started, terms: Terms, now_ms: int) -> Job:
-    """It runs."""
-    job = replace(
-        job, started_ms=job.started_ms or event.at_ms, reason_code="", reason_text=""
-    )
+    """It runs. Told late of one that was superseded, it says nothing of the job."""
+    if not attempt.superseded_ms:
+        job = replace(
+            job, started_ms=job.started_ms or event.at_ms, reason_code="", reason_text=""
+        )
     return _with(
         job,
         replace(
@@ -209,7 +211,7 @@ def cancel(job: Job, event: ev.CancelAsked, terms: Terms, now_ms: int) -> Job:
         job = _with(job, _stopping(attempt, OutcomeKind.CANCELLED))
     if job.is_array:
         return settle_array(job, terms, now_ms)
-    if job.live_attempts:
+    if job.counting_attempts:
         return job
     return end(job, Outcome(OutcomeKind.CANCELLED, text=event.why), now_ms)
 
@@ -223,7 +225,7 @@ def _stopping(attempt: Attempt, why: OutcomeKind, text: str = "") -> Attempt:
 def hold(job: Job, event: ev.HoldAsked, terms: Terms, now_ms: int) -> Job:
     """No further placement; what runs runs on."""
     held = replace(job, held=True)
-    if not job.live_attempts:
+    if not job.counting_attempts:
         held = replace(held, reason_code="held", reason_text=f"held by {event.subject}")
     return derive_phase(held)
 
@@ -253,7 +255,7 @@ def placed(job: Job, event: ev.AttemptPlaced, terms: Terms, now_ms: int) -> Job:
     if job.is_array:
         if not attempt.tasks or attempt.tasks.difference(job.unassigned_tasks):
             raise Rejected(f"{job.id}: tasks {attempt.tasks} are not all unassigned")
-    elif job.live_attempts:
+    elif job.counting_attempts:
         raise Rejected(f"{job.id} already has a live attempt")
     job = replace(
         job,
@@ -269,6 +271,20 @@ def stop(job: Job, event: ev.StopDecided, terms: Terms, now_ms: int) -> Job:
     """One attempt is to stop; it stays live until the site confirms."""
     attempt = _live(job, event.uid)
     return _with(job, _stopping(attempt, event.why, event.text))
+
+
+def supersede(job: Job, event: ev.ReplaceDecided, terms: Terms, now_ms: int) -> Job:
+    """Its site has stopped it unseen: the job goes back to the queue, or is cancelled at last. The
+    attempt stays until the site tells its end, to be stopped should it run after all."""
+    attempt = _live(job, event.uid)
+    if attempt.superseded_ms or not attempt.fence_after_s:
+        why = "is superseded already" if attempt.superseded_ms else "has no contact deadline"
+        raise Rejected(f"{attempt.uid} {why}")
+    attempt = _stopping(attempt, attempt.stop_why or OutcomeKind.LOST, event.why)
+    job = _with(job, replace(attempt, superseded_ms=now_ms))
+    if job.cancel:
+        return end(job, Outcome(OutcomeKind.CANCELLED, text=event.why), now_ms)
+    return requeue(job, "site_lost", event.why)
 
 
 def grow_slice(job: Job, event: ev.SliceDecided, terms: Terms, now_ms: int) -> Job:

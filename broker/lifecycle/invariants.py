@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.lifecycle.outcomes import derive_phase
-from broker.model.jobs import AttemptPhase, Job, JobPhase
+from broker.model.jobs import AttemptPhase, Desired, Job, JobPhase
 from federation.runs import Runs
 
 
@@ -14,8 +14,8 @@ class InvariantViolated(Exception):
 def violations(job: Job) -> list[str]:
     """Every contradiction in a job, as text; empty when sound."""
     found = _phase_violations(job)
-    if not job.is_array and len(job.live_attempts) > 1:
-        found.append(f"{len(job.live_attempts)} live attempts of one gang")
+    if not job.is_array and len(job.counting_attempts) > 1:
+        found.append(f"{len(job.counting_attempts)} attempts of one gang count")
     if job.awaits and job.live_attempts:
         found.append("it waits for other jobs and has a live attempt")
     if len({a.uid for a in job.attempts}) != len(job.attempts):
@@ -25,6 +25,8 @@ def violations(job: Job) -> list[str]:
             found.append(f"{attempt.uid}: ended and outcome disagree")
         if job.is_array != bool(attempt.tasks or attempt.width):
             found.append(f"{attempt.uid}: a slice of no array, or an array without slice")
+        if attempt.superseded_ms and attempt.live and attempt.desired is not Desired.STOP:
+            found.append(f"{attempt.uid}: superseded, and not to be stopped")
     return found + _task_violations(job)
 
 
@@ -35,7 +37,7 @@ def _phase_violations(job: Job) -> list[str]:
         if derive_phase(job).phase is not job.phase:
             found.append(f"phase {job.phase} is not what its attempts say")
         return found
-    found = ["ended with live attempts"] if job.live_attempts else []
+    found = ["ended with attempts that count"] if job.counting_attempts else []
     if job.outcome is None or not job.ended_ms:
         found.append("ended without outcome or time")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from broker.lifecycle.disconnect import keeps_original
 from broker.model.jobs import (
     Attempt,
     AttemptPhase,
     AvoidedCluster,
+    Desired,
     FailedTasks,
     Job,
     JobPhase,
@@ -37,11 +39,38 @@ def after_attempt(job: Job, attempt: Attempt, terms: Terms, now_ms: int) -> Job:
     if outcome is None:
         raise ValueError(f"{attempt.uid} has not ended")
     job = replace(job, cost_micro_usd=job.cost_micro_usd + cost_micro_usd(attempt))
+    if job.phase is JobPhase.ENDED:
+        return job
+    if attempt.superseded_ms:
+        return _returned(job, attempt, outcome, terms, now_ms)
     if job.is_array:
         return _after_slice(job, attempt, outcome, terms, now_ms)
     if job.cancel and outcome.kind is not OutcomeKind.SUCCEEDED:
         return end(job, replace(outcome, kind=OutcomeKind.CANCELLED), now_ms)
     return _next(job, attempt, outcome, terms, now_ms)
+
+
+def _returned(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: int) -> Job:
+    """The end of a replaced attempt was told late: its result counts where the job's rule says
+    so, and then whatever took its place is stopped; else it changes nothing."""
+    replacement = next(iter(job.counting_attempts), None)
+    if job.cancel or not keeps_original(terms.reconcile, attempt, replacement, now_ms):
+        return derive_phase(job)
+    attempts = []
+    for other in job.attempts:
+        if other.uid == attempt.uid:
+            other = replace(other, superseded_ms=0)
+        elif replacement is not None and other.uid == replacement.uid:
+            other = replace(
+                other,
+                superseded_ms=now_ms,
+                desired=Desired.STOP,
+                stop_why=OutcomeKind.WITHDRAWN,
+                stop_text=f"the result of {attempt.uid} counts instead",
+            )
+        attempts.append(other)
+    text = f"{attempt.uid} had succeeded at {attempt.cluster} while its site was silent"
+    return end(replace(job, attempts=tuple(attempts)), replace(outcome, text=text), now_ms)
 
 
 def cost_micro_usd(attempt: Attempt) -> int:
@@ -60,6 +89,8 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
         if _tried_enough(job):
             return give_up(job, replace(outcome, kind=OutcomeKind.REFUSED), now_ms)
         return requeue(_avoid(job, attempt, outcome, now_ms), "withdrawn", outcome.text)
+    if outcome.code == RefusalCode.FENCED:  # stopped for its site's silence, not for a fault
+        return requeue(_avoid(job, attempt, outcome, now_ms), "site_lost", outcome.text)
     if outcome.kind is OutcomeKind.PREEMPTED:
         if not attempt.started_ms:  # where it was not even let start it would be so again
             job = _avoid(job, attempt, outcome, now_ms)
@@ -87,7 +118,7 @@ def give_up(job: Job, outcome: Outcome, now_ms: int) -> Job:
     if _tried_enough(job):
         text = f"{job.attempts_made} attempts were refused or withdrawn; last: {outcome.text}"
         outcome = replace(outcome, text=text)
-    if not job.live_attempts:
+    if not job.counting_attempts:
         return end(job, outcome, now_ms)
     gone = FailedTasks(job.unassigned_tasks, outcome.exit_code or -1, outcome.signal)
     failed = merge_failed(job.task_states.failed, (gone,))
@@ -144,8 +175,10 @@ def end(job: Job, outcome: Outcome, now_ms: int) -> Job:
 
 
 def derive_phase(job: Job) -> Job:
-    """Phase of a job that has not ended: running > placed > held > queued."""
-    live = job.live_attempts
+    """Phase by the attempts that count: running > placed > held > queued; an end is for good."""
+    if job.phase is JobPhase.ENDED:
+        return job
+    live = job.counting_attempts
     if any(a.phase.rank >= AttemptPhase.RUNNING.rank for a in live):
         phase = JobPhase.RUNNING
     elif live:

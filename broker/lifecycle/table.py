@@ -73,6 +73,7 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
         rows[phase, ev.ReleaseAsked] = h.release
         rows[phase, ev.PrioritySet] = h.set_priority
         rows[phase, ev.StopDecided] = h.stop
+        rows[phase, ev.ReplaceDecided] = h.supersede
         rows[phase, ev.SliceDecided] = h.grow_slice
         rows[phase, ev.TicketRenewed] = h.renew_ticket
         rows[phase, ev.SiteForgot] = h.site_forgot
@@ -86,6 +87,7 @@ def _job_rows() -> dict[tuple[J, type], JobRow]:
     rows[J.ENDED, ev.ReleaseAsked] = _ENDED
     rows[J.ENDED, ev.PrioritySet] = _ENDED
     rows[J.ENDED, ev.StopDecided] = _ENDED
+    rows[J.ENDED, ev.ReplaceDecided] = _ENDED
     rows[J.ENDED, ev.SliceDecided] = _ENDED
     rows[J.ENDED, ev.TicketRenewed] = _ENDED
     rows[J.ENDED, ev.SiteForgot] = _QUIET

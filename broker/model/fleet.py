@@ -12,6 +12,9 @@ from enum import StrEnum
 from federation.ids import Cluster, Region
 from federation.site_limits import NO_LIMITS, ClosedWindow, SiteLimits
 
+FENCE = "fence"
+"""Capability of a site whose keeper stops a job by itself when its contact deadline passes."""
+
 
 class ClusterState(StrEnum):
     """What the operators have decided about a cluster."""

@@ -65,6 +65,14 @@ class OutcomeKind(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
+class Reconcile(StrEnum):
+    """Which of two results counts once the site of a replaced attempt is back."""
+
+    KEEP_ORIGINAL = "keep_original"
+    KEEP_REPLACEMENT = "keep_replacement"
+    LONGEST_RUNNING = "longest_running"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How it ended; `code` is a refusal code where refused, `signal` 0 = none."""
@@ -169,6 +177,8 @@ class Attempt:
     cycle: str = ""
     log_bytes: tuple[tuple[str, int], ...] = ()
     started_tasks: Runs = field(default_factory=Runs)
+    fence_after_s: int = 0  # its site stops it after so long without contact; 0 = never
+    superseded_ms: int = 0  # since when another attempt counts instead of it
     extra: bytes = b""  # fields of a newer version, kept on rewrite
 
     @property
@@ -190,6 +200,12 @@ class Attempt:
     def live(self) -> bool:
         """Not ended: its capacity is still taken."""
         return self.phase is not AttemptPhase.ENDED
+
+    @property
+    def counts(self) -> bool:
+        """Live, and what becomes of it is what becomes of its job. One that was superseded is
+        to be stopped and metered, no more."""
+        return self.phase is not AttemptPhase.ENDED and not self.superseded_ms
 
     @property
     def lagging(self) -> bool:
@@ -274,6 +290,11 @@ class Job:
         return tuple([a for a in self.attempts if a.phase is not AttemptPhase.ENDED])
 
     @property
+    def counting_attempts(self) -> tuple[Attempt, ...]:
+        """Live attempts that were not superseded by another."""
+        return tuple([a for a in self.attempts if a.counts]) if self.attempts else ()
+
+    @property
     def unassigned_tasks(self) -> Runs:
         """Array tasks that neither ended nor lie in a live slice."""
         left = self.tasks.difference(self.task_states.ended)
@@ -294,6 +315,7 @@ class Terms:
     retry_on: frozenset[OutcomeKind] = frozenset()
     stop_grace_s: int = 30
     max_start_delay_s: int = 0
+    reconcile: Reconcile = Reconcile.KEEP_ORIGINAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from broker.feedback.backends.memory import MemoryLedger
 from broker.feedback.ports import JobFilter
 from broker.lifecycle.invariants import violations
 from broker.model.jobs import Attempt, AttemptPhase, Job, JobPhase, OutcomeKind
-from broker.simulator.truth import Span, Truth
+from broker.simulator.truth import SUPERSEDED, Span, Truth
 from broker.state import keys
 from broker.state.codec import decode_attempt, decode_intent, decode_job
 from broker.state.projection import Projection
@@ -61,7 +61,11 @@ class Auditor:
     def phase_of(self, cluster: str, uid: str) -> str:
         """What the store says of an attempt; empty for nothing."""
         raw = self.projection.value(keys.attempt(cluster, uid))
-        return decode_attempt(uid, raw).phase.value if raw else ""
+        if raw is None:
+            known = self.attempts.get(uid)
+            return SUPERSEDED if known is not None and known.superseded_ms else ""
+        attempt = decode_attempt(uid, raw)
+        return SUPERSEDED if attempt.superseded_ms else attempt.phase.value
 
     def _job(self, job: Job, now_s: float, say: Say) -> None:
         whole = self.projection.job(job.id)

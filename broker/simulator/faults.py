@@ -155,6 +155,11 @@ class Faults:
         conduct.down = True
         return lambda: setattr(conduct, "down", False)
 
+    def _unfenced(self, fault: FaultPart, site: Site) -> Callable[[], None]:
+        conduct = site.scheduler.conduct
+        conduct.fences = False
+        return lambda: setattr(conduct, "fences", True)
+
     def _lie(self, fault: FaultPart, site: Site) -> Callable[[], None]:
         site.lies = True
         return lambda: setattr(site, "lies", False)

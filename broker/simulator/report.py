@@ -121,7 +121,7 @@ def _attempts(world: World) -> Metrics:
     asked_away = {a.uid for a in attempts if a.outcome and a.outcome.kind in _ASKED_AWAY}
     placed = [a for a in attempts if a.uid in begun or a.uid not in asked_away]
     over = [a for a in placed if a.phase is AttemptPhase.ENDED]
-    lost = [s for s in world.truth.spans if s.outcome and s.outcome.kind is LocalOutcome.LOST]
+    lost = [s for s in world.truth.spans if s.outcome and s.outcome.kind in _UNDONE]
     found: Metrics = {
         "preemptions": kinds[OutcomeKind.PREEMPTED],
         "refusals": kinds[OutcomeKind.REFUSED],
@@ -145,6 +145,7 @@ def _tenants(world: World) -> Metrics:
     return {f"accelerator_s.{tenant}": seconds for tenant, seconds in sorted(used.items())}
 
 
+_UNDONE = (LocalOutcome.LOST, LocalOutcome.FENCED)
 _ASKED_AWAY = (OutcomeKind.CANCELLED,)
 
 

@@ -30,6 +30,7 @@ FAULTS = {
     "deaf": "the local scheduler cannot be asked; what runs runs on",
     "lie": "the site reports everything free whatever runs",
     "mute": "the site's capacity reports do not come, its session stands",
+    "unfenced": "the site keeps no contact deadline, though it says that it does",
     "drain": "operators drain the cluster; what runs after `for` is moved",
     "pause": "the site takes nothing new",
 }

@@ -18,6 +18,8 @@ from regional_agent.session.ledger import Place, Pool
 from regional_agent.simulated import Site
 
 VIOLATIONS_MAX = 100
+SUPERSEDED = "superseded"
+"""Said of an attempt whose place another took: by then its site must have stopped it."""
 
 
 @dataclass(slots=True)
@@ -37,7 +39,8 @@ class Span:
 
 class Truth:
     """The witness of all sites. `say` takes lines for the transcript; `phase_of` gives what the
-    store says of an attempt (cluster, uid), empty for nothing."""
+    store says of an attempt (cluster, uid): its phase, `superseded` where another counts instead,
+    empty for nothing."""
 
     def __init__(
         self,
@@ -54,7 +57,8 @@ class Truth:
         self.spans: list[Span] = []
         self.running: dict[tuple[str, int], Span] = {}
         self._begun: set[tuple[str, int]] = set()
-        self._done: set[tuple[str, int]] = set()
+        self._doubled: dict[tuple[str, int], Span] = {}
+        self._done: dict[tuple[str, int], dict[str, str]] = {}
         self._stale: set[bytes] = set()
         self._cards: dict[tuple[str, str, int, int], str] = {}
         self._cpus: Counter[tuple[str, str, int]] = Counter()
@@ -67,8 +71,9 @@ class Truth:
             self.violations.append(f"at {self._now_s():.3f} s: {text}")
 
     def succeeded(self, job: str, task: int = 0) -> bool:
-        """Whether a task has run to a good end somewhere."""
-        return (job, task) in self._done
+        """Whether a task has run to a good end somewhere, in an attempt that counts."""
+        winners = self._done.get((job, task), {})
+        return any(self._phase_of(site, uid) != SUPERSEDED for uid, site in winners.items())
 
     # Witness of the schedulers ----------------------------------------------------------------
 
@@ -79,12 +84,13 @@ class Truth:
         other = self.running.get(run)
         if other is not None:
             self.wrong(f"{name} starts at {site} while {other.uid} runs at {other.site}")
-        if run in self._done:
+            self._doubled[other.uid, task] = other
+        if self.succeeded(*run):
             self.wrong(f"{name} starts at {site} although it has succeeded before")
         if (order.uid, task) in self._begun:
             self.wrong(f"{name} starts twice")
         phase = self._phase_of(site, order.uid)
-        if phase in ("", "ended"):
+        if phase in ("", "ended", SUPERSEDED):
             self.wrong(f"{name} starts at {site}, in the store it is {phase or 'unknown'}")
         self._begun.add((order.uid, task))
         cards = sum(max(1, len(place.accelerators)) for place in places)
@@ -96,11 +102,12 @@ class Truth:
     def stopped(self, site: str, order: LaunchOrder, task: int, outcome: Outcome) -> None:
         """See `scheduler.Witness`."""
         self._say(f"{site} ends {order.uid}/{task} {outcome.kind}")
-        span = self.running.pop((order.job, task))
+        doubled = self._doubled.pop((order.uid, task), None)
+        span = doubled or self.running.pop((order.job, task))
         span.until_s, span.outcome = self._now_s(), outcome
         self.spans.append(span)
         if outcome.kind is OutcomeKind.SUCCEEDED:
-            self._done.add((order.job, task))
+            self._done.setdefault((order.job, task), {})[order.uid] = site
         for place in span.places:
             node = (site, place.pool, place.node)
             for card in place.accelerators:

@@ -268,6 +268,8 @@ def encode_attempt(attempt: Attempt) -> bytes:
         receipt_cycle=attempt.cycle,
         logs=[pb.LogExtentRecord(stream=s, bytes=n) for s, n in attempt.log_bytes],
         started_tasks=runs_to_pb(attempt.started_tasks),
+        fence_after_s=attempt.fence_after_s,
+        superseded_ms=attempt.superseded_ms,
     )
     if attempt.outcome is not None:
         record.outcome.CopyFrom(outcome_to_pb(attempt.outcome))
@@ -335,6 +337,8 @@ def _attempt_of(r: pb.AttemptRecord) -> Attempt:
         cycle=r.receipt_cycle,
         log_bytes=tuple((e.stream, e.bytes) for e in r.logs),
         started_tasks=runs_from_pb(r.started_tasks),
+        fence_after_s=r.fence_after_s,
+        superseded_ms=r.superseded_ms,
         extra=unknown_part(r),
     )
 

@@ -39,6 +39,7 @@ class RefusalCode(StrEnum):
     PRICE_UNKNOWN = "price_unknown"
     ISOLATION_TOO_WEAK = "isolation_too_weak"
     ACCELERATOR_MEMORY = "accelerator_memory"
+    NO_FENCE = "no_fence"
     REPLICA_TOO_LARGE = "replica_too_large"
     GANG_TOO_LARGE = "gang_too_large"
     RUNTIME_TOO_LONG = "runtime_too_long"
@@ -90,6 +91,7 @@ class RefusalCode(StrEnum):
     BLACKOUT = "blackout"
     BANNED = "banned"
     SHUTTING_DOWN = "shutting_down"
+    FENCED = "fenced"
 
     @property
     def disposition(self) -> Disposition:

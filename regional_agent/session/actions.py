@@ -103,7 +103,8 @@ Write = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Stage (unless `staged`) and hand over to the scheduler. `look_first`: it may be there."""
+    """Stage (unless `staged`) and hand over to the scheduler. `look_first`: it may be there.
+    `contact_s`: see `Dispatch`; after a restart of the agent there was none."""
 
     uid: str
     job: str
@@ -115,6 +116,7 @@ class Launch:
     staged: bool = False
     look_first: bool = False
     traceparent: str = ""
+    contact_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "gangs"
     if spec.image is not None and "image" not in features:
         return f"the image {spec.image}"
+    if placement.fence_after_s and "fence" not in features:
+        return "a fence (stopping a job by itself when its contact ends)"
     if spec.secrets and "secrets" not in features:
         return "sealed secrets"
     return ""

@@ -10,7 +10,7 @@ from federation.runs import Runs
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where and how large: amounts are per replica. `tasks` empty: not an array; then `width`
-    is 0. `max_runtime_s` and `max_start_delay_s`: 0 = none."""
+    is 0. `max_runtime_s`, `max_start_delay_s` and `fence_after_s`: 0 = none."""
 
     pool: str
     accelerator: str = "CPU"
@@ -23,11 +23,13 @@ class Placement:
     tasks: Runs = field(default_factory=Runs)
     width: int = 0
     max_start_delay_s: int = 0
+    fence_after_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch it."""
+    """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch it.
+    `contact_s`: the last contact with a leader when it came, by the clock of `Contact`."""
 
     dispatch_seq: int
     uid: str
@@ -36,11 +38,12 @@ class Dispatch:
     placement: Placement
     adopt_only: bool = False
     traceparent: str = ""
+    contact_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End it: `why` is cancelled, preempted or withdrawn."""
+    """End it: `why` is cancelled, preempted, withdrawn or lost."""
 
     uid: str
     why: str

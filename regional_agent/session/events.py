@@ -82,7 +82,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """It is over and its capacity is free. `kind` as in records.proto; `logs` are
-    (stream, bytes) pairs."""
+    (stream, bytes) pairs; `code` is a refusal code where there is one for it (fenced)."""
 
     kind: str
     exit_code: int = 0
@@ -92,6 +92,7 @@ class Ended:
     outputs: tuple[Output, ...] = ()
     unstarted: Runs = field(default_factory=Runs)
     logs: tuple[tuple[str, int], ...] = ()
+    code: str = ""
 
 
 Said = Accepted | Refused | Prepared | Started | TasksChanged | SliceSet | Ended

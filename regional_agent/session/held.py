@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from federation.jobs import JobSpec
+from federation.refusals import RefusalCode
 from federation.runs import Runs
 from federation.usage import Usage
 from regional_agent.session.commands import Placement
@@ -34,6 +35,7 @@ _TASK_ENDS = {
     "timed_out": (124, 0),
     "out_of_memory": (137, 9),
     "lost": (-1, 0),
+    "fenced": (-1, 0),
 }
 
 
@@ -69,6 +71,7 @@ class Held:
     view: LocalView | None = None
     collecting: bool = False
     local_id: str = ""
+    contact_s: float = float("-inf")
 
     @property
     def live(self) -> bool:
@@ -150,6 +153,8 @@ def ended_of(end: End, detail: str) -> Ended:
     """An end in the words of the broker, without usage and results."""
     if end.kind == "signalled":
         return Ended("failed", 0, end.signal, detail)
+    if end.kind == "fenced":
+        return Ended("lost", text=detail, code=RefusalCode.FENCED)
     return Ended(end.kind, end.exit_code, end.signal, detail)
 
 
@@ -243,6 +248,7 @@ def _ended_json(ended: Ended) -> dict[str, Any]:
         "outputs": [[o.path, o.sha256, o.size_bytes, o.mode] for o in ended.outputs],
         "unstarted": ended.unstarted.runs,
         "logs": ended.logs,
+        "code": ended.code,
     }
 
 
@@ -256,4 +262,5 @@ def _ended_of_json(body: dict[str, Any]) -> Ended:
         outputs=tuple(Output(*output) for output in body["outputs"]),
         unstarted=_runs(body["unstarted"]),
         logs=tuple((stream, size) for stream, size in body["logs"]),
+        code=body.get("code", ""),
     )

@@ -131,6 +131,7 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     site.changes += 1
     held = site.hold(command, ticket, now)
     held.spec, held.reservation = admitted.spec, reservation
+    held.contact_s = command.contact_s
     site.write_acceptance(held, command, do)
     site.tell(held, _accepted(command.dispatch_seq, reservation), now.broker_ms, do)
     launch(held, do, look_first=site.look_first)
@@ -163,6 +164,7 @@ def launch(held: Held, do: Actions, *, staged: bool = False, look_first: bool = 
             staged=staged,
             look_first=look_first,
             traceparent=held.traceparent,
+            contact_s=held.contact_s,
         )
     )
 

@@ -56,6 +56,7 @@ class GrpcGateway:
         self._arrived: list[GatewayEvent] = []
         self._something = asyncio.Event()
         self._last_session = 0
+        self._answered_s: dict[str, float] = {}
 
     async def start(self) -> int:
         """Listen; returns the port. Raises RuntimeError when the address cannot be bound."""
@@ -105,6 +106,10 @@ class GrpcGateway:
         logs = await self._log_stream(cluster)
         return await logs.read((uid, stream), offset, limit, wait_ms=wait_ms)
 
+    def answered_s(self, cluster: str) -> float:
+        """See the port."""
+        return self._answered_s.get(cluster, float("-inf"))
+
     async def close(self) -> None:
         """See the port: every agent is told that this broker stops."""
         if self._server is None:
@@ -142,6 +147,10 @@ class GrpcGateway:
     def current(self, cluster: str) -> Conversation | None:
         """The session of a cluster."""
         return self._sessions.get(cluster)
+
+    def answered(self, cluster: str) -> None:
+        """A heartbeat is being answered."""
+        self._answered_s[cluster] = self._served.clock.monotonic_s()
 
     def install(self, cluster: str, conversation: Conversation) -> int:
         """Make this the session of its cluster; returns its number."""

@@ -78,6 +78,9 @@ class Sessions(Protocol):
     def current(self, cluster: str) -> Conversation | None:
         """The session of a cluster."""
 
+    def answered(self, cluster: str) -> None:
+        """A heartbeat is being answered."""
+
     def install(self, cluster: str, conversation: Conversation) -> int:
         """Make this the session of its cluster; returns its number."""
 
@@ -192,6 +195,7 @@ class Conversation:
         served, hello = self._served, session.hello
         waited_ms = round((served.clock.monotonic_s() - self._began_s) * 1000)
         self.number = served.sessions.install(self._cluster, self)
+        served.sessions.answered(self._cluster)  # a welcome is contact, too
         self._incoming = Incoming(
             self._cluster, self.number, served.readers, session.resume_event_seq
         )
@@ -295,6 +299,10 @@ class Conversation:
                 await self._wake.wait()
 
     def _gathered(self) -> pb.BrokerFrame:
+        if self._echo and self._served.facts.leading():
+            self._served.sessions.answered(self._cluster)
+        else:
+            self._echo = 0
         update = pb.BrokerUpdate(
             epoch=self._epoch(),
             server_time_ms=self._served.clock.now_ms(),

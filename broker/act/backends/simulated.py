@@ -69,6 +69,7 @@ class SimulatedGateway:
         self._open: dict[_Session, None] = {}
         self._inbox: asyncio.Queue[GatewayEvent] = asyncio.Queue()
         self._numbers = 0
+        self.answers_s: dict[str, float] = {}
 
     async def serve(self, peer: Peer, line: Line, read_log: ReadLog) -> None:
         """One stream from its beginning to its end."""
@@ -111,6 +112,10 @@ class SimulatedGateway:
             raise SiteSilent(f"cluster {cluster} has no session here")
         async with asyncio.timeout(LOG_WAIT_S):
             return await session.read_log(uid, stream, offset, limit)
+
+    def answered_s(self, cluster: str) -> float:
+        """See the port."""
+        return self.answers_s.get(cluster, float("-inf"))
 
     def leave_office(self, successor: str) -> None:
         """See the port."""
@@ -233,6 +238,7 @@ class _Session:
         gateway, hello = self._gateway, session.hello
         waited_ms = round((gateway.clock.monotonic_s() - self._began_s) * 1000)
         self.number = gateway.install(self)
+        gateway.answers_s[self.cluster] = gateway.clock.monotonic_s()
         self._incoming = Incoming(
             self.cluster, self.number, gateway.readers, session.resume_event_seq
         )
@@ -292,6 +298,10 @@ class _Session:
         self._gathering = False
         if self._over:
             return
+        if self._echo and self._gateway.facts.leading():
+            self._gateway.answers_s[self.cluster] = self._gateway.clock.monotonic_s()
+        else:
+            self._echo = 0
         update = pb.BrokerUpdate(
             epoch=self._epoch(),
             server_time_ms=self._gateway.clock.now_ms(),

@@ -283,6 +283,7 @@ class BrokerUpdate(google.protobuf.message.Message):
     """cumulative, sent after the commit"""
     server_time_ms: builtins.int
     heartbeat_echo: builtins.int
+    """set by a replica that leads only: contact is confirmed by it"""
     @property
     def commands(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Command]: ...
     def __init__(
@@ -389,6 +390,7 @@ class Placement(google.protobuf.message.Message):
     TASKS_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     MAX_START_DELAY_S_FIELD_NUMBER: builtins.int
+    FENCE_AFTER_S_FIELD_NUMBER: builtins.int
     pool: builtins.str
     accelerator: builtins.str
     replicas: builtins.int
@@ -400,6 +402,8 @@ class Placement(google.protobuf.message.Message):
     width: builtins.int
     max_start_delay_s: builtins.int
     """0 = none"""
+    fence_after_s: builtins.int
+    """stop it after so long without contact with a leader; 0 = never"""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[federation.v1.records_pb2.Run]:
         """empty = not an array"""
@@ -418,8 +422,9 @@ class Placement(google.protobuf.message.Message):
         tasks: collections.abc.Iterable[federation.v1.records_pb2.Run] | None = ...,
         width: builtins.int = ...,
         max_start_delay_s: builtins.int = ...,
+        fence_after_s: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "pool", b"pool", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "fence_after_s", b"fence_after_s", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "pool", b"pool", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
 
 Global___Placement: typing_extensions.TypeAlias = Placement
 
@@ -430,7 +435,7 @@ class Stop(google.protobuf.message.Message):
     WHY_FIELD_NUMBER: builtins.int
     GRACE_S_FIELD_NUMBER: builtins.int
     why: builtins.str
-    """cancelled | preempted | withdrawn"""
+    """cancelled | preempted | withdrawn | lost"""
     grace_s: builtins.int
     def __init__(
         self,

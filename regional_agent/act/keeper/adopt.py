@@ -9,6 +9,7 @@ from pathlib import Path
 from regional_agent.act.keeper import processes, strays
 from regional_agent.act.keeper.attempt import LOST, LiveTask
 from regional_agent.act.keeper.clock import KeeperClock
+from regional_agent.act.keeper.fence import Fence
 from regional_agent.act.keeper.held import Held, pick_up
 from regional_agent.act.keeper.layout import attempts_dir, is_uid
 from regional_agent.act.keeper.records import Record
@@ -20,9 +21,12 @@ NEVER_RAN = "the keeper died while it was starting it, so it may not have run at
 class Adopter:
     """Restores attempts, finds which of their processes still live, and gives up the others."""
 
-    def __init__(self, state: Path, runner: Runner, clock: KeeperClock, boot: str) -> None:
+    def __init__(
+        self, state: Path, runner: Runner, clock: KeeperClock, boot: str, fence: Fence
+    ) -> None:
         self._state = state
         self._runner = runner
+        self._fence = fence
         self._clock = clock
         self._boot = boot
 
@@ -34,6 +38,7 @@ class Adopter:
             if held is None:
                 continue
             self._runner.hold(held)
+            self._fence.hold(held, taken_up=True)
             if held.damaged:
                 # Nobody can tell any more what of it runs, and nothing may run unseen.
                 strays.kill_marked(held, None)

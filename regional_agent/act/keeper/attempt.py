@@ -22,8 +22,9 @@ TIMED_OUT = "timed_out"
 OUT_OF_MEMORY = "out_of_memory"
 CANCELLED = "cancelled"
 LOST = "lost"
+FENCED = "fenced"
 
-GRAVEST_FIRST = (CANCELLED, LOST, OUT_OF_MEMORY, TIMED_OUT, SIGNALLED, FAILED, SUCCEEDED)
+GRAVEST_FIRST = (FENCED, CANCELLED, LOST, OUT_OF_MEMORY, TIMED_OUT, SIGNALLED, FAILED, SUCCEEDED)
 
 Outcome = tuple[str, int]
 """Kind, and the exit code of FAILED or the number of SIGNALLED."""
@@ -99,6 +100,8 @@ class Attempt:
         self.live: dict[int, LiveTask] = {}
         self.done: dict[Outcome, TaskSet] = {}
         self.cancelled = False
+        self.fenced = False
+        self.contact: tuple[str, float] = ("", 0.0)  # boot, and seconds since it
         self.cancel_grace_s = order.grace_s
         self.submitted_ms = submitted_ms
         self.started_ms = 0
@@ -111,22 +114,27 @@ class Attempt:
 
     # What may happen next -----------------------------------------------------------------
 
+    @property
+    def stopped(self) -> bool:
+        """Nothing of it may start any more."""
+        return self.cancelled or self.fenced
+
     def free_lanes(self) -> list[int]:
         """Lanes in which a task could start now, lowest first."""
-        if self.cancelled or self.outcome is not None or not self.unstarted:
+        if self.stopped or self.outcome is not None or not self.unstarted:
             return []
         taken = {live.lane for live in self.live.values()}
         return [lane for lane in range(self.width) if lane not in taken]
 
     def is_over(self) -> bool:
         """True when nothing runs and nothing may start, and the end is not recorded yet."""
-        idle = not self.live and (self.cancelled or not self.unstarted)
+        idle = not self.live and (self.stopped or not self.unstarted)
         return idle and self.outcome is None
 
     def gravest(self) -> Outcome:
         """The outcome of the whole attempt, from those of its tasks."""
-        if self.cancelled and self.unstarted:
-            return CANCELLED, 0
+        if self.stopped and self.unstarted:
+            return (FENCED if self.fenced else CANCELLED), 0
         ends = sorted(self.done, key=lambda end: (GRAVEST_FIRST.index(end[0]), end[1]))
         return ends[0] if ends else ((CANCELLED, 0) if self.cancelled else (SUCCEEDED, 0))
 
@@ -143,6 +151,7 @@ class Attempt:
 
     def _submitted(self, record: Record) -> None:
         self.submitted_ms = int(record["at"])
+        self.contact = _contact(record)
 
     def _slice(self, record: Record) -> None:
         asked = runs_of(record["tasks"])
@@ -158,6 +167,11 @@ class Attempt:
         self.cancel_grace_s = int(record["grace_s"])
         for live in self.live.values():
             live.cause = live.cause or (CANCELLED, 0)
+
+    def _fence(self, _: Record) -> None:
+        self.fenced = True
+        for live in self.live.values():
+            live.cause = live.cause or (FENCED, 0)
 
     def _intent(self, record: Record) -> None:
         task, at = int(record["t"]), int(record["at"])
@@ -217,6 +231,8 @@ class Attempt:
             "live": [_live_json(live) for live in self.live.values()],
             "done": _done_json(self.done),
             "cancelled": self.cancelled,
+            "fenced": self.fenced,
+            "contact": list(self.contact),
             "grace_s": self.cancel_grace_s,
             "times": [self.submitted_ms, self.started_ms, self.ended_ms],
             "outcome": self.outcome,
@@ -232,6 +248,8 @@ class Attempt:
         self.live = {live.task: live for live in map(_live_of, record["live"])}
         self.done = {(kind, code): TaskSet(runs_of(t)) for kind, code, t in record["done"]}
         self.cancelled = bool(record["cancelled"])
+        self.fenced = bool(record.get("fenced"))
+        self.contact = _contact(record)
         self.cancel_grace_s = int(record["grace_s"])
         self.submitted_ms, self.started_ms, self.ended_ms = record["times"]
         self.outcome = _outcome(record["outcome"])
@@ -266,6 +284,7 @@ _APPLY = {
     "submitted": Attempt._submitted,
     "slice": Attempt._slice,
     "cancel": Attempt._cancel,
+    "fence": Attempt._fence,
     "intent": Attempt._intent,
     "pid": Attempt._pid,
     "cause": Attempt._cause,
@@ -283,6 +302,11 @@ def replay(order: Order, records: Iterable[Record]) -> Attempt:
     for record in records:
         attempt.apply(record)
     return attempt
+
+
+def _contact(record: Record) -> tuple[str, float]:
+    boot, at_s = record.get("contact") or ("", 0.0)
+    return str(boot), float(at_s)
 
 
 def _done_json(done: dict[Outcome, TaskSet]) -> list[list[Any]]:

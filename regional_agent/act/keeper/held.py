@@ -70,7 +70,9 @@ class Held:
         self._file.close()
 
 
-def take_on(state: Path, order: Order, at_ms: int) -> Held:
+def take_on(
+    state: Path, order: Order, at_ms: int, contact: tuple[str, float] | None = None
+) -> Held:
     """Durably begin to hold a new attempt. Raises OSError when the disk refuses."""
     place = AttemptDir(state, order.uid)
     place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,7 +80,7 @@ def take_on(state: Path, order: Order, at_ms: int) -> Held:
     if order.run:
         replace_file(place.script, order.run.encode(), 0o700)
     held = Held(Attempt(order), place, RecordFile(place.journal, 0))
-    held.record({"k": "submitted", "at": at_ms})
+    held.record({"k": "submitted", "at": at_ms, "contact": contact})
     held.sync()
     replace_file(place.order, json.dumps(order_json(order)).encode())
     sync_dir(attempts_dir(state))

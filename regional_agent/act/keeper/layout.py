@@ -81,6 +81,11 @@ def socket_path(state: Path) -> Path:
     return state / "keeper.sock"
 
 
+def contact_path(state: Path) -> Path:
+    """When there was contact last, for a keeper that follows."""
+    return state / "contact.json"
+
+
 def lock_path(state: Path) -> Path:
     """Held by the one keeper of this directory for as long as it lives."""
     return state / "keeper.lock"

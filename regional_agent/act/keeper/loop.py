@@ -15,6 +15,7 @@ from regional_agent.act.keeper import processes
 from regional_agent.act.keeper.adopt import Adopter
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
+from regional_agent.act.keeper.fence import Fence
 from regional_agent.act.keeper.layout import attempts_dir, socket_path, trash_dir
 from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.server import Connection, Server, same_user
@@ -36,9 +37,11 @@ class Keeper:
         self._busy_at_s = clock.monotonic_s()
         boot = processes.boot_id()
         self._runner = Runner(clock, crash, boot)
-        self._adopter = Adopter(state, self._runner, clock, boot)
+        self._fence = Fence(state, self._runner, clock, boot)
+        self._runner.may_start = self._fence.may_start
+        self._adopter = Adopter(state, self._runner, clock, boot, self._fence)
         self._watch = Watch(self._runner, clock)
-        self._server = Server(state, self._runner, self._watch, clock, crash)
+        self._server = Server(state, self._runner, self._watch, self._fence, (clock, crash))
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._wake_read, self._wake_write = socket.socketpair()
@@ -51,6 +54,7 @@ class Keeper:
             directory.mkdir(mode=0o700, exist_ok=True)
         processes.become_subreaper()
         self._catch_signals()
+        self._fence.open()
         for pid, fd in self._adopter.adopt().items():
             self._selector.register(fd, selectors.EVENT_READ, pid)
         self._turn()
@@ -67,6 +71,7 @@ class Keeper:
     def _turn(self) -> None:
         runner = self._runner
         runner.run_timers()
+        self._fence.look()
         runner.reap()
         runner.plan_starts()
         if self._synced():
@@ -99,11 +104,11 @@ class Keeper:
 
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        if self._retry_at_s is not None:
-            return max(0.0, self._retry_at_s - now_s)
+        retry_s = None if self._retry_at_s is None else max(0.0, self._retry_at_s - now_s)
         waits = (
-            self._runner.wait_s(now_s),
-            self._server.push_due_s(now_s),
+            retry_s if retry_s is not None else self._runner.wait_s(now_s),
+            None if retry_s is not None else self._server.push_due_s(now_s),
+            self._fence.wait_s(),
             self._idle_exit_s,
         )
         return min(wait for wait in waits if wait is not None)

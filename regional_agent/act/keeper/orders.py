@@ -46,6 +46,7 @@ class Order:
     tasks: Runs | None
     width: int
     places: tuple[Seat, ...]
+    fence_after_s: int = 0
 
     @property
     def wanted(self) -> Runs:
@@ -105,6 +106,7 @@ def order_of(body: dict[str, Any]) -> Order:
             tasks=None if body["tasks"] is None else runs_of(body["tasks"]),
             width=int(body["width"]),
             places=seats_of(body["places"]),
+            fence_after_s=int(body.get("fence_after_s", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -128,4 +130,5 @@ def order_json(order: Order) -> dict[str, Any]:
         "tasks": None if order.tasks is None else pairs_of(order.tasks),
         "width": order.width,
         "places": [seat.to_json() for seat in order.places],
+        "fence_after_s": order.fence_after_s,
     }

@@ -16,6 +16,7 @@ from functools import partial
 from regional_agent.act.keeper import capture, processes, strays
 from regional_agent.act.keeper.attempt import (
     FAILED,
+    FENCED,
     LOST,
     SUCCEEDED,
     TIMED_OUT,
@@ -32,6 +33,7 @@ from regional_agent.act.keeper.spawn import release as let_go
 
 STARTS_PER_TURN = 32
 DRAIN_LOOK_S = 0.05
+FENCED_TEXT = "stopped here: no contact with a leader until its deadline"
 UNSEEN = "its exit was not seen: the keeper was down when it ended"
 
 
@@ -74,6 +76,7 @@ class Runner:
         self._started_s: dict[tuple[str, int], float] = {}
         self._doomed: set[int] = set()
         self._peak_rss: dict[tuple[str, int], int] = {}
+        self.may_start: Callable[[Held], bool] = lambda held: True
 
     # Changes ------------------------------------------------------------------------------
 
@@ -211,6 +214,10 @@ class Runner:
 
     def _start(self, held: Held, task: int) -> None:
         live = held.attempt.live[task]
+        if not self.may_start(held):
+            self.record(held, {"k": "cause", "t": task, "kind": FENCED, "code": 0})
+            self._finish(held, live, "")
+            return
         replicas = held.attempt.order.replicas
         self._started_s[held.uid, task] = self._clock.monotonic_s()
         try:
@@ -267,7 +274,7 @@ class Runner:
         self.record(held, {"k": "cause", "t": live.task, "kind": why[0], "code": why[1]})
         self.effect(partial(self.stop, held, live, grace_s))
 
-    def stop(self, held: Held, live: LiveTask, grace_s: int) -> None:
+    def stop(self, held: Held, live: LiveTask, grace_s: float) -> None:
         """SIGTERM to the groups of all members, SIGKILL to their sessions after `grace_s`."""
         if grace_s <= 0:
             self._kill(held, live)
@@ -373,6 +380,6 @@ class Runner:
         """Record the end of an attempt if there is nothing left to do for it."""
         if held.attempt.is_over():
             kind, code = held.attempt.gravest()
-            at = self._clock.now_ms()
-            self.record(held, {"k": "end", "at": at, "kind": kind, "code": code})
+            at, text = self._clock.now_ms(), FENCED_TEXT if kind == FENCED else ""
+            self.record(held, {"k": "end", "at": at, "kind": kind, "code": code, "text": text})
             self._startable.discard(held.uid)

@@ -19,6 +19,7 @@ from typing import Any
 from regional_agent.act.keeper.attempt import Attempt
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
+from regional_agent.act.keeper.fence import Fence
 from regional_agent.act.keeper.frames import BadFrame, FrameReader, encode
 from regional_agent.act.keeper.held import Held, take_on
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir, trash_dir
@@ -28,7 +29,8 @@ from regional_agent.act.keeper.room import conflict
 from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.watch import Watch
 
-PROTOCOL = 1
+PROTOCOL = 2
+"""2 keeps contact deadlines; an agent asks before it promises any."""
 PUSH_EVERY_S = 0.03
 STATES_PER_FRAME = 200
 READ_BYTES = 2**18
@@ -87,13 +89,18 @@ class Server:
     """Answers requests by changing the runner's attempts."""
 
     def __init__(
-        self, state: Path, runner: Runner, watch: Watch, clock: KeeperClock, crash: CrashPlan
+        self,
+        state: Path,
+        runner: Runner,
+        watch: Watch,
+        fence: Fence,
+        moment: tuple[KeeperClock, CrashPlan],
     ) -> None:
         self._state = state
         self._runner = runner
         self._watch = watch
-        self._clock = clock
-        self._crash = crash
+        self._fence = fence
+        self._clock, self._crash = moment
         self.connections: list[Connection] = []
         self.stopping = False
         self._next_push_s = 0.0
@@ -101,6 +108,7 @@ class Server:
             "hello": self._hello,
             "submit": self._submit,
             "cancel": self._cancel,
+            "contact": self._contact,
             "slice": self._slice,
             "status": self._status,
             "usage": self._usage,
@@ -164,7 +172,10 @@ class Server:
         taken = conflict(order, self._live(), int(request["cpus_milli"]))
         if taken:
             return {"fresh": False, "taken": taken}
-        self._runner.hold(take_on(self._state, order, self._clock.now_ms()))
+        contact = self._fence.contact_of(request.get("contact_s"))
+        held = take_on(self._state, order, self._clock.now_ms(), contact)
+        self._runner.hold(held)
+        self._fence.hold(held)
         self._crash.reached("order-written")
         return {"fresh": True, "taken": ""}
 
@@ -173,6 +184,10 @@ class Server:
         held = self._runner.attempts.get(uid) or self._tombstone(uid)
         self._runner.cancel(held, grace_s)
         self._runner.effect(partial(self._crash.reached, "cancel-synced"))
+
+    def _contact(self, request: Body) -> None:
+        """A leader answered a heartbeat sent so many seconds after boot."""
+        self._fence.renew(float(request["at_s"]))
 
     def _tombstone(self, uid: str) -> Held:
         """An attempt cancelled before it came: it exists, has no program and never starts."""

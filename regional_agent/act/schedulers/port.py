@@ -16,7 +16,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from federation.refusals import Refusal
 from federation.runs import Runs
@@ -28,6 +28,9 @@ UID_FORMAT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 STREAM_FORMAT = re.compile(r"(?:output|task-(\d{1,10}))(?:\.r([1-9]\d{0,8}))?")
 """Name of a log, which is what a program prints on stdout and stderr together: `output`, of an
 array's task `task-17`; of a gang's further ranks `output.r1`, `task-17.r1`."""
+
+
+NEVER = float("-inf")
 
 
 class SchedulerUnavailable(Exception):
@@ -46,6 +49,8 @@ class Feature(StrEnum):
     LIVE_USAGE = "live_usage"
     ADOPT = "adopt"
     """Attempts outlive the agent and are found again after its restart."""
+    FENCE = "fence"
+    """It stops an attempt by itself when its contact deadline passes: see `Fencing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,9 @@ class LaunchOrder:
 
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
+
+    `fence_after_s`, where it is not 0: without contact for so long the attempt is stopped, or
+    never started. `contact_s` is the last contact before the order, by the clock of `Fencing`.
     """
 
     uid: str
@@ -86,6 +94,8 @@ class LaunchOrder:
     tasks: Runs | None = None
     width: int = 1
     places: tuple[Place, ...] = ()
+    fence_after_s: int = 0
+    contact_s: float = NEVER
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""
@@ -124,6 +134,7 @@ class OutcomeKind(StrEnum):
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
     LOST = "lost"
+    FENCED = "fenced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +188,8 @@ class LocalState:
     """All that is known about one attempt. `outcome` is set when ENDED, and then for good.
 
     The outcome of an array is SUCCEEDED if every task succeeded, else the gravest of its tasks'
-    outcomes (cancelled, preempted, lost, out of memory, timed out, signalled, failed, in this
-    order); the tasks tell the rest. `detail` is a sentence for people, or empty.
+    outcomes (fenced, cancelled, preempted, lost, out of memory, timed out, signalled, failed, in
+    this order); the tasks tell the rest. `detail` is a sentence for people, or empty.
     """
 
     uid: str
@@ -229,6 +240,17 @@ class LogExtent:
 
     stream: str
     bytes: int
+
+
+@runtime_checkable
+class Fencing(Protocol):
+    """A scheduler that keeps contact deadlines, whether the agent lives or not."""
+
+    async def contact(self, at_s: float) -> None:
+        """A leader answered a heartbeat that was sent at `at_s` seconds since boot
+        (CLOCK_BOOTTIME, which also counts while the machine sleeps). Puts off the deadline of
+        every attempt whose deadline has not passed; one that has passed is never put off. Raises
+        SchedulerUnavailable."""
 
 
 class LocalScheduler(Protocol):

@@ -18,6 +18,7 @@ from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRef
 from regional_agent.act.keeper.layout import AttemptDir, trash_dir
 from regional_agent.act.keeper.orders import Order, Seat, order_json, pairs_of, runs_of
 from regional_agent.act.schedulers.port import (
+    NEVER,
     STREAM_FORMAT,
     Capabilities,
     Feature,
@@ -37,6 +38,8 @@ from regional_agent.act.schedulers.port import (
 )
 from regional_agent.session.ledger import Place
 
+PROTOCOL_FENCE = 2
+"""The protocol of the first keeper that keeps contact deadlines."""
 UNKNOWN = LocalState("", Phase.UNKNOWN, TaskStates(Runs(), Runs()))
 
 
@@ -59,14 +62,22 @@ class ProcessScheduler:
         self._keeper = KeeperClient(settings.state, settings.keeper_arguments)
 
     async def capabilities(self) -> Capabilities:
-        """Everything the port knows."""
-        return Capabilities("process", frozenset(Feature))
+        """Everything the port knows; contact deadlines only where the keeper that runs, which may
+        be older than this agent, keeps them."""
+        hello = await self._ask("hello")
+        missing = set() if hello["protocol"] >= PROTOCOL_FENCE else {Feature.FENCE}
+        return Capabilities("process", frozenset(Feature) - missing)
 
     async def submit(self, order: LaunchOrder) -> Submitted | Refusal:
         """See the port. Refuses capacity_taken, disk_full, submit_failed."""
         body = order_json(self._order(order))
         try:
-            answer = await self._ask("submit", order=body, cpus_milli=self._settings.cpus_milli)
+            answer = await self._ask(
+                "submit",
+                order=body,
+                cpus_milli=self._settings.cpus_milli,
+                contact_s=None if order.contact_s == NEVER else order.contact_s,
+            )
         except KeeperRefused as error:
             full = f"[Errno {errno.ENOSPC}]" in str(error)
             code = RefusalCode.DISK_FULL if full else RefusalCode.SUBMIT_FAILED
@@ -91,6 +102,10 @@ class ProcessScheduler:
     async def cancel(self, uid: str, grace_s: int) -> None:
         """See the port."""
         await self._ask("cancel", uid=uid, grace_s=grace_s)
+
+    async def contact(self, at_s: float) -> None:
+        """See `Fencing`."""
+        await self._ask("contact", at_s=at_s)
 
     async def set_slice(
         self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None
@@ -173,6 +188,7 @@ class ProcessScheduler:
             tasks=order.tasks,
             width=order.width,
             places=tuple(_seat(place) for place in order.places),
+            fence_after_s=order.fence_after_s,
         )
 
 

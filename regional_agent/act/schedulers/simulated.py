@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from federation.environment import Clock, Rng
@@ -28,23 +28,28 @@ from regional_agent.act.schedulers.port import (
     SchedulerUnavailable,
     Submitted,
     TaskStates,
-    Usage,
     UsageSample,
+)
+from regional_agent.act.schedulers.simulated_attempt import (
+    SimAttempt,
+    SimRunning,
+    cards_of,
+    gravest_of,
+    program_of,
 )
 from regional_agent.session.ledger import Place
 
 BATCH_S = 0.1
 STOPS_S = 0.5
 _FEATURES = frozenset(
-    {Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME, Feature.ADOPT}
-)
-_GRAVEST = (
-    OutcomeKind.CANCELLED,
-    OutcomeKind.LOST,
-    OutcomeKind.OUT_OF_MEMORY,
-    OutcomeKind.TIMED_OUT,
-    OutcomeKind.SIGNALLED,
-    OutcomeKind.FAILED,
+    {
+        Feature.ARRAY,
+        Feature.GANG,
+        Feature.SET_SLICE,
+        Feature.MAX_RUNTIME,
+        Feature.ADOPT,
+        Feature.FENCE,
+    }
 )
 
 
@@ -61,58 +66,13 @@ class Witness(Protocol):
 @dataclass(slots=True)
 class Conduct:
     """How the scheduler behaves now: `start_s` from submission to start, `refuse` the share of
-    submissions it will not have, `down`: it cannot be asked."""
+    submissions it will not have, `down`: it cannot be asked, `fences`: it keeps deadlines."""
 
     start_s: float = 0.2
     submit_s: float = 0.02
     refuse: float = 0.0
     down: bool = False
-
-
-@dataclass(slots=True)
-class _Running:
-    lane: int
-    since_s: float
-    timer: asyncio.TimerHandle
-
-
-@dataclass(slots=True)
-class _Attempt:
-    order: LaunchOrder
-    submitted_ms: int
-    unstarted: Runs
-    width: int
-    phase: Phase = Phase.QUEUED
-    running: dict[int, _Running] = field(default_factory=dict)
-    ended: dict[Outcome, Runs] = field(default_factory=dict)
-    started_ms: int = 0
-    ended_ms: int = 0
-    outcome: Outcome | None = None
-    wall_ms: int = 0
-    stopping: bool = False
-    timer: asyncio.TimerHandle | None = None
-
-    @property
-    def begun(self) -> Runs:
-        """Tasks that have started, over or not."""
-        found = Runs.of((task, task) for task in self.running)
-        for tasks in self.ended.values():
-            found = found.union(tasks)
-        return found
-
-    def state(self) -> LocalState:
-        """As the port tells it."""
-        running = Runs.of((task, task) for task in self.running)
-        return LocalState(
-            uid=self.order.uid,
-            phase=self.phase,
-            tasks=TaskStates(self.unstarted, running, tuple(self.ended.items())),
-            submitted_ms=self.submitted_ms,
-            started_ms=self.started_ms,
-            ended_ms=self.ended_ms,
-            outcome=self.outcome,
-            usage=Usage(self.wall_ms, self.wall_ms),
-        )
+    fences: bool = True
 
 
 class SimScheduler:
@@ -123,7 +83,7 @@ class SimScheduler:
         self._clock = clock
         self._rng = rng
         self._witness = witness
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, SimAttempt] = {}
         self._listeners: dict[asyncio.Event, dict[str, None]] = {}
         self.conduct = Conduct()
 
@@ -146,10 +106,13 @@ class SimScheduler:
             return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=taken)
         first = Runs.of([(0, 0)])
         tasks = first if order.tasks is None else order.tasks
-        attempt = _Attempt(order, self._clock.now_ms(), tasks, order.width)
+        attempt = SimAttempt(order, self._clock.now_ms(), tasks, order.width)
         self._attempts[order.uid] = attempt
         delay_s = self.conduct.start_s * self._rng.uniform(0.8, 1.2)
         attempt.timer = self._later(delay_s, self._begin, attempt)
+        if order.fence_after_s:
+            attempt.contact_s = order.contact_s
+            self._set_fence(attempt)
         self._changed(attempt)
         return Submitted(order.uid, fresh=True)
 
@@ -174,20 +137,21 @@ class SimScheduler:
         attempt = self._attempts.get(uid)
         if attempt is None:
             order = LaunchOrder(uid, "", "", argv=("never",))
-            attempt = _Attempt(order, self._clock.now_ms(), Runs(), 1)
+            attempt = SimAttempt(order, self._clock.now_ms(), Runs(), 1)
             self._attempts[uid] = attempt
         if attempt.phase is Phase.ENDED or attempt.stopping:
             return
-        attempt.stopping = True
-        if attempt.timer is not None:
-            attempt.timer.cancel()
-        for task, running in list(attempt.running.items()):
-            running.timer.cancel()
-            stops_s = min(grace_s, STOPS_S)
-            cancelled = Outcome(OutcomeKind.CANCELLED)
-            running.timer = self._later(stops_s, self._task_ends, attempt, task, cancelled)
-        if not attempt.running:
-            self._finish(attempt, Outcome(OutcomeKind.CANCELLED))
+        self._stop(attempt, Outcome(OutcomeKind.CANCELLED), min(grace_s, STOPS_S))
+
+    async def contact(self, at_s: float) -> None:
+        """See `Fencing`."""
+        await self._asked()
+        now_s = self._clock.monotonic_s()
+        for attempt in self._attempts.values():
+            order = attempt.order
+            if order.fence_after_s and now_s <= attempt.contact_s + order.fence_after_s:
+                attempt.contact_s = max(attempt.contact_s, at_s)
+                self._set_fence(attempt)
 
     async def set_slice(
         self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None
@@ -273,9 +237,9 @@ class SimScheduler:
 
     def _taken(self, order: LaunchOrder) -> str:
         """No card is given to two attempts, whoever orders it, as the keeper sees to it."""
-        wanted = _cards(order)
+        wanted = cards_of(order)
         for other in self._attempts.values():
-            shared = wanted & _cards(other.order) if other.phase is not Phase.ENDED else None
+            shared = wanted & cards_of(other.order) if other.phase is not Phase.ENDED else None
             if shared:
                 pool, node, card = min(shared)
                 return f"{pool} node {node} card {card} is held by {other.order.uid}"
@@ -286,17 +250,40 @@ class SimScheduler:
         if self.conduct.down:
             raise SchedulerUnavailable("the scheduler does not answer")
 
+    def _stop(self, attempt: SimAttempt, outcome: Outcome, stops_s: float) -> None:
+        attempt.stopping = True
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        for task, running in list(attempt.running.items()):
+            running.timer.cancel()
+            running.timer = self._later(stops_s, self._task_ends, attempt, task, outcome)
+        if not attempt.running:
+            self._finish(attempt, outcome)
+
+    def _set_fence(self, attempt: SimAttempt) -> None:
+        """As the keeper does it: whether it can be asked or not."""
+        if attempt.fence is not None:
+            attempt.fence.cancel()
+        due_s = attempt.contact_s + attempt.order.fence_after_s
+        left_s = max(0.0, due_s - self._clock.monotonic_s())
+        attempt.fence = self._later(left_s, self._fenced, attempt)
+
+    def _fenced(self, attempt: SimAttempt) -> None:
+        """Its grace is used up to the last: that is when a replacement may be next."""
+        if self.conduct.fences and attempt.phase is not Phase.ENDED and not attempt.stopping:
+            self._stop(attempt, Outcome(OutcomeKind.FENCED), float(attempt.order.grace_s))
+
     def _later(self, delay_s: float, do: object, *args: object) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
         return loop.call_later(delay_s, do, *args)  # type: ignore[arg-type]
 
-    def _begin(self, attempt: _Attempt) -> None:
+    def _begin(self, attempt: SimAttempt) -> None:
         attempt.phase = Phase.RUNNING
         attempt.started_ms = self._clock.now_ms()
         self._fill(attempt)
         self._changed(attempt)
 
-    def _fill(self, attempt: _Attempt) -> None:
+    def _fill(self, attempt: SimAttempt) -> None:
         """Start tasks on free lanes; with nothing left the attempt is over."""
         busy = {running.lane for running in attempt.running.values()}
         for lane in range(attempt.width):
@@ -305,20 +292,20 @@ class SimScheduler:
             first, attempt.unstarted = attempt.unstarted.take(1)
             self._start(attempt, next(iter(first)), lane)
         if not attempt.running:
-            self._finish(attempt, _gravest(attempt.ended))
+            self._finish(attempt, gravest_of(attempt.ended))
 
-    def _start(self, attempt: _Attempt, task: int, lane: int) -> None:
+    def _start(self, attempt: SimAttempt, task: int, lane: int) -> None:
         order = attempt.order
         places = order.places[lane * order.replicas : (lane + 1) * order.replicas]
-        runs_s, outcome = _program(order)
+        runs_s, outcome = program_of(order)
         if 0 < order.max_runtime_s < runs_s:
             runs_s, outcome = float(order.max_runtime_s), Outcome(OutcomeKind.TIMED_OUT)
         timer = self._later(runs_s, self._task_ends, attempt, task, outcome)
         now_s = self._clock.monotonic_s()
-        attempt.running[task] = _Running(lane, now_s, timer)
+        attempt.running[task] = SimRunning(lane, now_s, timer)
         self._witness.started(self._site, order, task, places)
 
-    def _task_ends(self, attempt: _Attempt, task: int, outcome: Outcome) -> None:
+    def _task_ends(self, attempt: SimAttempt, task: int, outcome: Outcome) -> None:
         running = attempt.running.pop(task)
         attempt.wall_ms += round((self._clock.monotonic_s() - running.since_s) * 1000)
         there = attempt.ended.get(outcome, Runs())
@@ -326,17 +313,17 @@ class SimScheduler:
         self._witness.stopped(self._site, attempt.order, task, outcome)
         if outcome.kind is OutcomeKind.LOST or attempt.stopping:
             if not attempt.running:
-                self._finish(attempt, _gravest(attempt.ended))
+                self._finish(attempt, gravest_of(attempt.ended))
         else:
             self._fill(attempt)
         self._changed(attempt)
 
-    def _finish(self, attempt: _Attempt, outcome: Outcome) -> None:
+    def _finish(self, attempt: SimAttempt, outcome: Outcome) -> None:
         attempt.phase, attempt.outcome = Phase.ENDED, outcome
         attempt.ended_ms = self._clock.now_ms()
         self._changed(attempt)
 
-    def _changed(self, attempt: _Attempt) -> None:
+    def _changed(self, attempt: SimAttempt) -> None:
         for woken, dirty in self._listeners.items():
             dirty[attempt.order.uid] = None
             woken.set()
@@ -352,23 +339,3 @@ class SimScheduler:
         if attempt is None or not attempt.started_ms:
             return b""
         return f"{uid} works at {self._site}\n".encode()
-
-
-def _cards(order: LaunchOrder) -> set[tuple[str, int, int]]:
-    return {(p.pool, p.node, card) for p in order.places for card in p.accelerators}
-
-
-def _program(order: LaunchOrder) -> tuple[float, Outcome]:
-    """How long a task runs and how it ends, as its argv says."""
-    _, seconds, *rest = order.argv
-    code = int(rest[0]) if rest else 0
-    kind = OutcomeKind.FAILED if code else OutcomeKind.SUCCEEDED
-    return float(seconds), Outcome(kind, code)
-
-
-def _gravest(ended: Mapping[Outcome, Runs]) -> Outcome:
-    for kind in _GRAVEST:
-        for outcome in ended:
-            if outcome.kind is kind:
-                return outcome
-    return Outcome(OutcomeKind.SUCCEEDED)

@@ -135,6 +135,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "inputs": [{"dataset": "d"}],
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
+        "array": "0-9",
         "placement": {"spread": "region"},
         "resources": {"isolation": "hard", "topology": "rack"},
         "outputs": [{"path": "a", "to": "s3://b/c"}],

@@ -10,7 +10,8 @@ import pytest
 
 from federation.refusals import Refusal
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind
-from tests.keeper_site import Site, array, order, wait_for_file
+from regional_agent.contact import since_boot_s
+from tests.keeper_site import Site, array, order, wait_for_file, wait_gone
 
 
 @pytest.fixture
@@ -69,4 +70,22 @@ async def test_nothing_is_started_that_cannot_be_remembered(small_disk: Path) ->
     # A task whose log could not be opened has failed; none was lost, and none is missing.
     done = state.tasks.with_outcome(OutcomeKind.SUCCEEDED).count
     assert done + state.tasks.with_outcome(OutcomeKind.FAILED).count == 4000
+    await site.close()
+
+
+async def test_a_contact_deadline_is_kept_on_a_full_disk(small_disk: Path) -> None:
+    """Records and starts wait for room; the stop that another site relies on does not."""
+    site = Site(small_disk / "state")
+    run = "trap '' TERM; echo $$ > ran; while :; do sleep 0.1; done"
+    await site.scheduler.submit(
+        order(run=run, fence_after_s=3, grace_s=1, contact_s=since_boot_s())
+    )
+    pid = int(await wait_for_file(site.work("job-1") / "ran"))
+    filler = small_disk / "filler"
+    with pytest.raises(OSError), filler.open("wb", buffering=0) as file:  # noqa: PT011
+        while True:
+            file.write(b"x" * 4096)
+    wait_gone(pid, timeout_s=8)
+    filler.unlink()
+    assert (await site.ended("job-1")).outcome == Outcome(OutcomeKind.FENCED)
     await site.close()

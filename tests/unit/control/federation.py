@@ -187,6 +187,9 @@ class Sites:
             raise SiteSilent(cluster)
         return LogPart(b"hello\n"[offset:], offset, 6, True)
 
+    def answered_s(self, cluster: str) -> float:
+        return float("-inf")  # heartbeats are not played here: silence lasts since the election
+
     def leave_office(self, successor: str) -> None:
         self.left_office += 1
         self._sessions.clear()

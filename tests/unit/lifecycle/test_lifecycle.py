@@ -23,6 +23,7 @@ from broker.model.jobs import (
     JobPhase,
     Outcome,
     OutcomeKind,
+    Reconcile,
     Terms,
 )
 from federation.ids import JobId
@@ -213,7 +214,9 @@ def histories(draw: st.DrawFn) -> tuple[Job, list[ev.Event], Terms]:
     awaits = (awaited,) if draw(st.booleans()) else ()
     job = a_job(tasks=runs(0, 9) if array else Runs(), awaits=awaits)
     terms = Terms(
-        retry_attempts=draw(st.integers(0, 2)), retry_on=frozenset(draw(st.sets(_kinds)))
+        retry_attempts=draw(st.integers(0, 2)),
+        retry_on=frozenset(draw(st.sets(_kinds))),
+        reconcile=draw(st.sampled_from(list(Reconcile))),
     )
     events: list[ev.Event] = []
     for n in range(1, draw(st.integers(2, 14))):
@@ -233,6 +236,7 @@ def histories(draw: st.DrawFn) -> tuple[Job, list[ev.Event], Terms]:
                                 width=2 if array else 0,
                                 dispatch_seq=n,
                                 placed_seq=n,
+                                fence_after_s=0 if array else 60,
                             )
                         ),
                         ev.Accepted(uid, seq, 100 * n, n),
@@ -248,6 +252,7 @@ def histories(draw: st.DrawFn) -> tuple[Job, list[ev.Event], Terms]:
                         ev.StopDecided(uid, OutcomeKind.PREEMPTED),
                         ev.PredecessorsCame((awaited,)),
                         ev.PredecessorFailed("j9 has failed"),
+                        ev.ReplaceDecided(uid, "silent for 2m"),
                     ]
                 )
             )
@@ -277,4 +282,7 @@ def test_no_order_of_events_breaks_an_invariant(
             now = job.attempt(attempt.uid)
             assert now is not None and now.phase.rank >= attempt.phase.rank
         if before.phase is JobPhase.ENDED:
-            assert job == replace(before, changed_ms=job.changed_ms)
+            told = replace(before, changed_ms=job.changed_ms, cost_micro_usd=job.cost_micro_usd)
+            assert replace(job, attempts=()) == replace(told, attempts=())
+            for attempt in before.attempts:
+                assert attempt.superseded_ms or job.attempt(attempt.uid) == attempt
