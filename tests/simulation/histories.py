@@ -21,6 +21,9 @@ from broker.simulator.run import Result, prepare, run
 from broker.simulator.scenario import FAULTS, scenario_from
 
 MODELS = ("H100", "A100-80GB", "CPU")
+BROKEN_PROMISES = {"unfenced"}
+"""What a site may not do, and what a checker is right to complain of."""
+RULES = ("keep_original", "keep_replacement", "longest_running")
 
 
 def pick(rng: SimRng, choices: Any) -> Any:
@@ -38,6 +41,8 @@ def history(seed: int) -> dict[str, Any]:
     pools = [_pool(rng, each["name"], n) for each in clusters for n in range(1 + rng.below(2))]
     jobs = [_job(rng, n, pools) for n in range(4 + rng.below(14))]
     faults = [_fault(rng, clusters) for _ in range(rng.below(6))]
+    if any("on_disconnect" in job["spec"] for job in jobs) and rng.below(3):
+        faults.append(_long_silence(rng, clusters))
     return {
         "version": 1,
         "fleet": {"clusters": clusters, "pools": pools},
@@ -79,11 +84,15 @@ def _job(rng: SimRng, number: int, pools: list[dict[str, Any]]) -> dict[str, Any
     if rng.below(5) == 0:
         spec["max_runtime"] = f"{5 + rng.below(60)}s"
         spec["expected_runtime"] = "5s"
+    if "array" not in spec and rng.below(4) == 0:
+        rule = pick(rng, RULES)
+        spec["on_disconnect"] = {"replace": True, "lost_after": "60s", "reconcile": rule}
+        spec["preempt_grace"] = f"{1 + rng.below(20)}s"
     at_s = round(rng.uniform(0, 120), 3)
     job: dict[str, Any] = {
         "name": f"j{number}",
         "at": at_s,
-        "duration": round(rng.uniform(0.2, 90), 1),
+        "duration": round(rng.uniform(0.2, 300 if "on_disconnect" in spec else 90), 1),
         "count": 1 + rng.below(3),
         "exit": pick(rng, (0, 0, 0, 0, 3)),
         "spec": spec,
@@ -97,7 +106,7 @@ def _job(rng: SimRng, number: int, pools: list[dict[str, Any]]) -> dict[str, Any
 
 
 def _fault(rng: SimRng, clusters: list[dict[str, Any]]) -> dict[str, Any]:
-    kind = pick(rng, sorted(FAULTS))
+    kind = pick(rng, sorted(FAULTS.keys() - BROKEN_PROMISES))
     fault: dict[str, Any] = {
         "at": round(rng.uniform(0, 150), 3),
         "kind": kind,
@@ -112,6 +121,17 @@ def _fault(rng: SimRng, clusters: list[dict[str, Any]]) -> dict[str, Any]:
     elif not kind.startswith("store"):
         fault["target"] = pick(rng, clusters)[pick(rng, ("name", "region"))]
     return fault
+
+
+def _long_silence(rng: SimRng, clusters: list[dict[str, Any]]) -> dict[str, Any]:
+    """Long enough for contact deadlines to pass, or just not."""
+    return {
+        "at": round(rng.uniform(5, 120), 3),
+        "kind": pick(rng, ("partition", "partition", "agent_crash", "flap")),
+        "for": round(rng.uniform(50, 240), 1),
+        "every": round(rng.uniform(0.3, 30), 1),
+        "target": pick(rng, clusters)["name"],
+    }
 
 
 def play(seed: int) -> Result:

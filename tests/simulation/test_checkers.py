@@ -83,7 +83,7 @@ def test_what_must_not_happen_at_sites(story: Callable[[Truth], object], words: 
     assert any(words in text for text in seen.violations)
 
 
-@pytest.mark.parametrize("phase", ["", "ended"])
+@pytest.mark.parametrize("phase", ["", "ended", "superseded"])
 def test_a_start_the_store_knows_nothing_of(phase: str) -> None:
     seen = truth(phase)
     begin(seen, "a", "j1-1", 0)

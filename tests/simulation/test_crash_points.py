@@ -3,6 +3,7 @@ a point is no more reached: nothing is lost, nothing runs twice, every job ends 
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,42 @@ def test_a_crash_at_every_step_while_all_is_cancelled(kind: str) -> None:
             break
         assert not result.violations, f"{kind}:{number}"
         assert result.metrics["unfinished"] == 0, f"{kind}:{number}"
+
+
+SILENT: dict[str, Any] = {
+    **copy.deepcopy(LIFE),
+    "workload": {
+        "jobs": [
+            {"name": name, "at": 1 + n / 5, "duration": duration,
+             "spec": {"resources": {"accelerators": "H100:1"}, "preempt_grace": "1s",
+                      "on_disconnect": {"replace": True, "lost_after": "60s", "reconcile": rule}}}
+            for n, (name, duration, rule) in enumerate(
+                [("unheard", 20, "keep_original"), ("again", 20, "keep_replacement"),
+                 ("fenced", 150, "longest_running")]
+            )
+        ]
+    },
+}  # fmt: skip
+SILENT["fleet"]["pools"].append(
+    {"name": "h", "cluster": "b", "accelerator": "H100", "accelerators_per_node": 8,
+     "free_nodes": {8: 1}, "price_usd_per_accelerator_hour": 20}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["committed", "sent"])
+def test_a_crash_at_every_step_of_replacing_and_of_coming_back(kind: str) -> None:
+    reached = 0
+    for number in range(1, POINTS_MAX):
+        at = f"{kind}:{number}"
+        faults = [
+            {"at": 10, "kind": "partition", "for": 80, "target": "a"},
+            {"at": at, "kind": "broker_crash", "for": BACK_S},
+        ]
+        result = run(prepare(scenario_from({**SILENT, "faults": faults}), Path.cwd()))
+        if not killed(result):
+            break
+        reached = number
+        assert not result.violations, at
+        assert result.metrics["succeeded"] == 3, at
+        assert result.metrics["starts"] <= 6, at
+    assert reached >= 3, f"only {reached} {kind} points in a whole life"
