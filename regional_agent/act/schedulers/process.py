@@ -6,17 +6,17 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.keeper import capture
 from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, trash_dir
 from regional_agent.act.keeper.orders import Order, Seat, order_json, pairs_of, runs_of
+from regional_agent.act.schedulers import log_files
 from regional_agent.act.schedulers.port import (
     NEVER,
     STREAM_FORMAT,
@@ -130,11 +130,12 @@ class ProcessScheduler:
             task in state.tasks.running or task in state.tasks.unstarted
         )
         path = AttemptDir(self._settings.state, uid).logs / stream
-        return await asyncio.to_thread(_read, path, (offset, limit), ended=not live)
+        return await asyncio.to_thread(log_files.read, path, offset, limit, ended=not live)
 
     async def log_extents(self, uid: str) -> tuple[LogExtent, ...]:
         """See the port."""
-        return await asyncio.to_thread(_extents, AttemptDir(self._settings.state, uid).logs)
+        logs = AttemptDir(self._settings.state, uid).logs
+        return await asyncio.to_thread(log_files.extents, logs)
 
     async def usage(self, uids: Collection[str]) -> Mapping[str, UsageSample]:
         """See the port."""
@@ -222,31 +223,6 @@ def _state(body: Mapping[str, Any]) -> LocalState:
 
 def _unknown(uid: str) -> LocalState:
     return LocalState(uid, Phase.UNKNOWN, UNKNOWN.tasks)
-
-
-def _read(path: Path, which: Sequence[int], *, ended: bool) -> LogSlice:
-    offset, limit = which
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return LogSlice(b"", 0, 0, complete=ended)
-    try:
-        size = os.fstat(fd).st_size
-        total = capture.visible_bytes(size, ended=ended)
-        start = max(0, total + offset) if offset < 0 else min(offset, total)
-        data = os.pread(fd, max(0, min(limit, total - start)), start)
-        cut = capture.is_truncated(fd, size)
-    finally:
-        os.close(fd)
-    return LogSlice(data, start, total, complete=ended, truncated=cut)
-
-
-def _extents(logs: Path) -> tuple[LogExtent, ...]:
-    try:
-        found = [(entry.name, entry.stat().st_size) for entry in os.scandir(logs)]
-    except FileNotFoundError:
-        return ()
-    return tuple(LogExtent(name, size) for name, size in sorted(found) if size)
 
 
 def _empty(trash: Path) -> None:

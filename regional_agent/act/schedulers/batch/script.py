@@ -1,0 +1,183 @@
+"""The scripts that run at the node: plain POSIX shell, because nothing else is sure to be there.
+
+`job.sh` takes the claim on its task by creating a file that must not exist: of two copies of a
+job, however they came about, one runs. It runs the program in a process group of its own, passes
+a stop on, ends it at its own max_runtime, and leaves a mark that says how it ended. `rank.sh`
+is one process of the program: its environment, its log.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from regional_agent.act.keeper.layout import AttemptDir
+from regional_agent.act.schedulers.batch.system import Traits
+from regional_agent.act.schedulers.port import LaunchOrder
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_JOB = r"""
+umask 077
+if [ -z "$TW_ARRAY" ]; then TW_TASK=0
+elif [ -n "$TW_TABLE" ]; then TW_TASK=$(sed -n "$((TW_INDEX - TW_FIRST + 1))p" "$TW_DIR/$TW_TABLE")
+else TW_TASK=$TW_INDEX; fi
+tw_now() { date +%s%3N; }
+tw_claim=$TW_DIR/claims/$TW_TASK
+if [ -e "$tw_claim" ]; then
+  read -r tw_word tw_at < "$tw_claim"
+  # Taken back from an earlier part of the slice and given to this one.
+  if [ "$tw_word" = dropped ] && [ "$tw_at" -lt "$TW_PART" ]; then tw_claim=$tw_claim.$TW_PART; fi
+fi
+if ! (set -C; echo "run $TW_LOCAL $(tw_now)" > "$tw_claim") 2>/dev/null; then
+  if [ ! -e "$tw_claim" ]; then echo "tradewind: $tw_claim cannot be made" >&2; exit 99; fi
+  echo "$TW_TASK $TW_LOCAL duplicate, unrun" >> "$TW_DIR/duplicates"
+  exit 0
+fi
+tw_mark() {
+  tw_file=$TW_DIR/marks/${tw_claim##*/}
+  { echo "$1 $2 $3 $4"; times; } > "$tw_file.new" && mv "$tw_file.new" "$tw_file"
+}
+tw_begun=$(tw_now)
+if [ -e "$TW_DIR/cancelled" ]; then tw_mark unrun 0 "$tw_begun" "$tw_begun"; exit 0; fi
+export TW_TASK TW_LOCAL
+. "$TW_DIR/env.sh"
+tw_cause=exit
+tw_pid=
+tw_stop() {
+  [ "$tw_cause" = exit ] && tw_cause=$1
+  [ -n "$tw_pid" ] || return 0
+  tw_grace=$TW_GRACE_S
+  [ -s "$TW_DIR/cancelled" ] && read -r tw_grace < "$TW_DIR/cancelled"
+  @STOP_RANKS@
+  kill -TERM "-$tw_pid" 2>/dev/null
+  kill -CONT "-$tw_pid" 2>/dev/null
+  [ -n "$tw_killer" ] || { tw_after "$tw_grace" "kill -KILL -$tw_pid" & tw_killer=$!; }
+}
+# A wait that ends with whoever started it, and leaves no sleep behind.
+tw_after() {
+  trap 'kill $tw_sleep 2>/dev/null; exit 0' TERM
+  sleep "$1" & tw_sleep=$!
+  wait $tw_sleep && eval "$2"
+}
+tw_killer=; tw_timer=
+trap 'tw_stop stopped' TERM
+trap 'tw_stop timed_out' USR2
+cd "$TW_DIR/work" || exit 99
+setsid @LAUNCH@ </dev/null &
+tw_pid=$!
+[ "$tw_cause" = exit ] || tw_stop "$tw_cause"
+if [ "$TW_MAX_S" -gt 0 ]; then tw_after "$TW_MAX_S" "kill -USR2 $$" & tw_timer=$!; fi
+while :; do wait "$tw_pid"; tw_code=$?; kill -0 "$tw_pid" 2>/dev/null || break; done
+trap '' TERM USR2
+kill -KILL "-$tw_pid" 2>/dev/null
+for tw_each in $tw_killer $tw_timer; do kill -TERM "$tw_each" 2>/dev/null; done
+[ -s "$TW_DIR/marks/first.$TW_TASK" ] && read -r tw_code < "$TW_DIR/marks/first.$TW_TASK"
+tw_mark "$tw_cause" "$tw_code" "$tw_begun" "$(tw_now)"
+exit "$tw_code"
+"""
+
+_RANK = r"""
+tw_rank=${SLURM_PROCID:-0}
+tw_log=output
+[ -n "$TRADEWIND_TASK" ] && tw_log=task-$TRADEWIND_TASK
+[ "$tw_rank" = 0 ] || tw_log=$tw_log.r$tw_rank
+exec >> "$TW_DIR/logs/$tw_log" 2>&1
+export TRADEWIND_RANK="$tw_rank" RANK="$tw_rank" LOCAL_RANK="${SLURM_LOCALID:-0}"
+if [ "$TW_CARDS" -gt 0 ] && [ -n "$CUDA_VISIBLE_DEVICES" ]; then
+  if [ "$TW_REPLICAS" -gt 1 ]; then
+    tw_from=$((LOCAL_RANK * TW_CARDS + 1))
+    CUDA_VISIBLE_DEVICES=$(echo "$CUDA_VISIBLE_DEVICES" |
+      cut -d, -f"$tw_from-$((tw_from + TW_CARDS - 1))")
+    export CUDA_VISIBLE_DEVICES
+  fi
+  export TRADEWIND_ACCELERATORS="$TW_ACCELERATOR:$CUDA_VISIBLE_DEVICES"
+fi
+[ "$TW_CARDS" -gt 0 ] || export CUDA_VISIBLE_DEVICES=
+cd "$HOME" || exit 99
+if [ "$TW_REPLICAS" -eq 1 ]; then exec @PROGRAM@; fi
+@PROGRAM@ &
+tw_pid=$!
+trap 'kill -TERM $tw_pid 2>/dev/null' TERM
+while :; do wait "$tw_pid"; tw_code=$?; kill -0 "$tw_pid" 2>/dev/null || break; done
+# The member that failed first says how the gang ended; the others are killed because of it.
+[ "$tw_code" = 0 ] || (set -C; echo "$tw_code" > "$TW_DIR/marks/first.$TW_TASK") 2>/dev/null
+exit "$tw_code"
+"""
+
+
+def job_script(
+    place: AttemptDir, order: LaunchOrder, traits: Traits, part: int, table: str
+) -> str:
+    """The batch script of one part of an attempt; `table` names the file that maps the indices
+    of its elements to tasks, empty where they are the same."""
+    gang = order.replicas > 1
+    rank = f"/bin/sh {shlex.quote(str(place.root / 'rank.sh'))}"
+    said = {
+        "TW_DIR": str(place.root),
+        "TW_PART": part,
+        "TW_ARRAY": "" if order.tasks is None else "yes",
+        "TW_TABLE": table,
+        "TW_FIRST": traits.first_index,
+        "TW_MAX_S": order.max_runtime_s,
+        "TW_GRACE_S": order.grace_s,
+    }
+    launch = f"{traits.launcher} {rank}" if gang else rank
+    body = _JOB.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
+    body = body.replace("@LAUNCH@", launch.replace("@RANKS@", str(order.replicas)))
+    return "#!/bin/sh\n" + _assign(said) + traits.header + body
+
+
+def rank_script(place: AttemptDir, order: LaunchOrder) -> str:
+    """The script of one process of the program."""
+    cards = 0
+    if order.places and order.accelerator not in ("", "CPU"):
+        cards = len(order.places[0].accelerators)
+    said = {
+        "TW_DIR": str(place.root),
+        "TW_CARDS": cards,
+        "TW_REPLICAS": order.replicas,
+        "TW_ACCELERATOR": order.accelerator,
+    }
+    body = _RANK.replace("@PROGRAM@", _program(place, order))
+    return "#!/bin/sh\numask 077\n" + _assign(said) + body
+
+
+def environment(place: AttemptDir, order: LaunchOrder, usual: dict[str, str]) -> str:
+    """What every process of the program finds in its environment beside what the batch system
+    and `rank.sh` set. `usual` may be said otherwise by the order."""
+    env = usual | dict(order.env)
+    env |= {
+        "HOME": str(place.work),
+        "TRADEWIND_JOB": order.job,
+        "TRADEWIND_ATTEMPT": order.uid,
+        "TRADEWIND_WORLD_SIZE": str(order.replicas),
+        "WORLD_SIZE": str(order.replicas),
+        "TRADEWIND_POOL": order.places[0].pool if order.places else "",
+    }
+    lines = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in env.items()
+        if _VARIABLE.fullmatch(name)  # no shell could hold another
+    ]
+    lines.append('export TRADEWIND_NODE="${SLURMD_NODENAME:-$(hostname)}"')
+    if order.tasks is None:
+        lines.append("export TRADEWIND_TASK=")
+    else:
+        lines.append('export TRADEWIND_TASK="$TW_TASK"')
+        lines.append('[ -z "$SLURM_ARRAY_TASK_ID" ] || export SLURM_ARRAY_TASK_ID="$TW_TASK"')
+    if order.replicas > 1:
+        lines.append('export MASTER_ADDR="$(hostname)" MASTER_PORT=$((20000 + TW_LOCAL % 20000))')
+        lines.append('export TRADEWIND_HEAD_ADDRESS="$MASTER_ADDR:$MASTER_PORT"')
+    return "\n".join(lines) + "\n"
+
+
+def _program(place: AttemptDir, order: LaunchOrder) -> str:
+    if not order.run:
+        return " ".join(map(shlex.quote, order.argv))
+    script = shlex.quote(str(place.script))
+    return script if order.run.startswith("#!") else f"/bin/sh {script}"
+
+
+def _assign(said: dict[str, object]) -> str:
+    return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in said.items())

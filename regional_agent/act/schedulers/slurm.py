@@ -1,0 +1,310 @@
+"""Slurm as a `BatchSystem`, by its clients: nothing to install, no token, the site's own rules.
+
+A job is submitted once and for all: `--no-requeue`, with a walltime, its attempt's uid as name
+and in the comment. Where accounting is on its word about an end is final; else the controller's,
+which forgets a job MinJobAge after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+
+from federation.refusals import Refusal, RefusalCode
+from federation.runs import Runs
+from regional_agent.act.schedulers.batch.attempt import SIGNALS_MAX, outcome_of
+from regional_agent.act.schedulers.batch.system import (
+    SINGLE,
+    Account,
+    Live,
+    Queued,
+    Submission,
+    Traits,
+)
+from regional_agent.act.schedulers.port import (
+    Feature,
+    LaunchOrder,
+    Outcome,
+    OutcomeKind,
+    SchedulerUnavailable,
+)
+from regional_agent.clients import Answer, ClientSilent, run_client
+from regional_agent.slurm import books, limits, queue, states
+from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
+
+MINUTE_S = 60
+WARNING_MIN_S = 60
+"""Slurm may send the warning a minute early; less than this is no warning."""
+UNREACHABLE = ("Unable to contact slurm controller", "Socket timed out", "Connection refused",
+               "Unable to establish", "Zero Bytes were transmitted", "Slurm backup controller",
+               "Slurm temporarily unable", "Unexpected message received", "Message send failure",
+               "Slurm controller not responding", "Munge")  # fmt: skip
+OVER_LIMIT = ("Job violates accounting/QOS policy", "Requested time limit is invalid",
+              "MaxSubmit", "QOSMax", "AssocMax", "Job size specification", "JobHeld")  # fmt: skip
+GONE = ("Invalid job id", "already completing", "already finished", "Job/step already")
+HEADER = """TW_LOCAL=$SLURM_JOB_ID
+TW_INDEX=${SLURM_ARRAY_TASK_ID-}
+"""
+LAUNCHER = "srun --mpi=none --kill-on-bad-exit=1 --cpu-bind=none --input=none --ntasks=@RANKS@"
+_ENDS: Mapping[frozenset[str], OutcomeKind] = {
+    states.TIMED_OUT: OutcomeKind.TIMED_OUT,
+    states.OUT_OF_MEMORY: OutcomeKind.OUT_OF_MEMORY,
+    states.CANCELLED: OutcomeKind.CANCELLED,
+    states.PREEMPTED: OutcomeKind.PREEMPTED,
+    states.LOST: OutcomeKind.LOST,
+}
+_BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
+                   Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
+
+
+class Slurm:
+    """See the module. `pools` are those of the last look at the site, by name."""
+
+    def __init__(self, site: SlurmSite, pools: Mapping[str, PoolSource] | None = None) -> None:
+        self._site = site
+        self._env = {"PATH": DEFAULT_PATH, **site.client_env, **queue.ENVIRONMENT}
+        self.pools: Mapping[str, PoolSource] = pools or {}
+        self._usual = PoolSource("")
+        self.limits: limits.Limits | None = None
+
+    async def traits(self) -> Traits:
+        """Version, limits, accounting and default partition, asked for once."""
+        if self.limits is None:
+            version = limits.parse_version((await self._ask("sbatch", "--version")).out)
+            said = await self._ask("scontrol", "show", "config")
+            self.limits = limits.parse_config(said.out, version)
+            parts = (await self._ask("scontrol", "-o", "show", "partition")).out
+            self._usual = self._usual_of(limits.parse_partitions(parts))
+        memory = {Feature.MEMORY_LIMIT} if self.limits.enforces_memory else set()
+        return Traits(
+            kind="slurm",
+            header=HEADER,
+            features=_BASE | memory,
+            array_max=self.limits.array_max - 1,
+            launcher=LAUNCHER,
+            stop_ranks='scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null',
+            books=self.limits.books,
+        )
+
+    def _usual_of(self, found: Sequence[limits.Partition]) -> PoolSource:
+        """Where jobs go whose pool is not known."""
+        wanted = self._site.partitions[:1]
+        for part in found:
+            if part.name in wanted or (not wanted and part.usual):
+                return PoolSource(part.name, walltime_max_s=part.walltime_max_s)
+        return PoolSource(wanted[0] if wanted else "")
+
+    # Submitting ---------------------------------------------------------------------------------
+
+    async def submit(self, job: Submission) -> str | Refusal:
+        """By sbatch. Refuses tenant_not_allowed, unsupported, site_limit, submit_failed."""
+        order = job.order
+        account = self._site.account
+        if self._site.accounts:
+            account = self._site.accounts.get(order.tenant, "")
+            if not account:
+                needed = f"an account for tenant {order.tenant}"
+                return Refusal(RefusalCode.TENANT_NOT_ALLOWED, order.uid, needed=needed)
+        source = self._source(order)
+        shape = _shape(order, source)
+        if shape is None:
+            size = f"{order.replicas} replicas alike on at most {source.nodes} nodes"
+            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=size)
+        walltime = self._walltime(order, source)
+        if isinstance(walltime, Refusal):
+            return walltime
+        env = {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
+        answer = await self._run(
+            [
+                "sbatch", "--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null",
+                "--open-mode=append", f"--job-name={job.name}", f"--comment={job.tag}",
+                f"--chdir={job.work}", f"--output={job.log}", *walltime, *shape,
+                *_given("partition", source.partition), *_given("account", account),
+                *_given("qos", self._site.qos), *_elements(job), str(job.script),
+            ],
+            env,
+        )  # fmt: skip
+        if answer.code == 0:
+            return answer.out.strip().split(";")[0]
+        code = RefusalCode.SUBMIT_FAILED
+        if any(words in answer.err for words in OVER_LIMIT):
+            code = RefusalCode.SITE_LIMIT
+        return Refusal(code, order.uid, available=answer.said)
+
+    def _source(self, order: LaunchOrder) -> PoolSource:
+        pool = order.places[0].pool if order.places else ""
+        return self.pools.get(pool, self._usual)
+
+    def _walltime(self, order: LaunchOrder, source: PoolSource) -> list[str] | Refusal:
+        """Always sent: without one a job waits for ever before a maintenance window."""
+        limit_s = source.walltime_max_s
+        if self._site.max_runtime_s:
+            limit_s = min(limit_s or self._site.max_runtime_s, self._site.max_runtime_s)
+        if order.max_runtime_s and limit_s and order.max_runtime_s > limit_s:
+            needed, there = f"{order.max_runtime_s} s", f"walltime of at most {limit_s} s"
+            return Refusal(RefusalCode.SITE_LIMIT, order.uid, needed, there)
+        wanted_s = order.max_runtime_s + order.grace_s + MINUTE_S
+        if not order.max_runtime_s:
+            wanted_s = limit_s or 365 * 86_400
+        wanted_s = min(wanted_s, limit_s) if limit_s else wanted_s
+        warning_s = min(max(order.grace_s, WARNING_MIN_S), wanted_s // 2)
+        return [f"--time={ceil(wanted_s / MINUTE_S)}", f"--signal=B:USR2@{warning_s}"]
+
+    async def look(self, name: str, tag: str, work: Path) -> str | None:
+        """In the queue by name and comment, then in the books, where a job stays."""
+        said = await self._squeue("--states=all", f"--name={name}")
+        rows = queue.parse_queue(said.out)
+        for row in rows:
+            if row.name == name and row.comment == tag:
+                return row.local_id
+        traits = await self.traits()
+        if not traits.books:
+            return None
+        said = await self._sacct(f"--name={name}", "--starttime=now-30days")
+        return books.by_name(books.parse_sacct(said.out), name, tag, str(work))
+
+    # Looking ------------------------------------------------------------------------------------
+
+    async def rows(self) -> tuple[queue.QueueRow, ...]:
+        """The whole queue, of everybody: one call."""
+        return queue.parse_queue((await self._squeue("--all")).out)
+
+    async def queue(self) -> tuple[Queued, ...]:
+        """Ours: those with a comment of ours."""
+        rows = await self.rows()
+        return tuple(_queued(row) for row in rows if row.comment.startswith("tradewind:"))
+
+    async def books(self, local_ids: Collection[str]) -> tuple[Account, ...]:
+        """From sacct; without accounting from the controller, one call for all jobs either way."""
+        traits = await self.traits()
+        ids = ",".join(sorted(local_ids))
+        if traits.books:
+            said = await self._sacct(f"--jobs={ids}", "--starttime=1970-01-02")
+            jobs = books.parse_sacct(said.out)
+        else:
+            shown = await self._run(["scontrol", "-o", "show", "job", ids], self._env)
+            jobs = books.parse_show_job(shown.out)
+        return tuple(_account(job) for job in jobs)
+
+    # Acting -------------------------------------------------------------------------------------
+
+    async def stop(self, local_ids: Collection[str]) -> None:
+        """See the port."""
+        ids = sorted(local_ids)
+        await self._act("scancel", "--state=PENDING", *ids)
+        await self._act("scancel", "--batch", "--signal=TERM", *ids)
+
+    async def remove(self, local_id: str, indices: Runs | None = None) -> None:
+        """See the port."""
+        await self._act("scancel", f"{local_id}_[{indices}]" if indices else local_id)
+
+    async def widen(self, local_id: str, width: int) -> None:
+        """See the port: a part that may run nothing is held by its user, and released again."""
+        if width == 0:
+            await self._act("scontrol", "hold", local_id)
+            return
+        await self._act("scontrol", "update", f"JobId={local_id}", f"ArrayTaskThrottle={width}")
+        await self._act("scontrol", "release", local_id)
+
+    # Clients ------------------------------------------------------------------------------------
+
+    async def _squeue(self, *arguments: str) -> Answer:
+        return await self._ask("squeue", "--noheader", f"--format={queue.FORMAT}", *arguments)
+
+    async def _sacct(self, *arguments: str) -> Answer:
+        fields = ",".join(books.FIELDS)
+        form = ("--noheader", "--parsable2", f"--format={fields}")
+        return await self._ask("sacct", *form, *arguments)
+
+    async def _act(self, *argv: str) -> None:
+        """Do something to jobs that may be gone by now."""
+        answer = await self._run(argv, self._env)
+        if answer.code and any(words in answer.err for words in UNREACHABLE):
+            raise SchedulerUnavailable(answer.said)
+
+    async def _ask(self, *argv: str) -> Answer:
+        answer = await self._run(argv, self._env)
+        if answer.code:
+            raise SchedulerUnavailable(f"{argv[0]}: {answer.said}")
+        return answer
+
+    async def _run(self, argv: Sequence[str], env: Mapping[str, str]) -> Answer:
+        try:
+            answer = await run_client(argv, env, self._site.within_s)
+        except ClientSilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+        if answer.code and any(words in answer.err for words in UNREACHABLE):
+            raise SchedulerUnavailable(answer.said)
+        return answer
+
+
+def _given(name: str, value: str) -> list[str]:
+    return [f"--{name}={value}"] if value else []
+
+
+def _elements(job: Submission) -> list[str]:
+    if job.indices is None:
+        return []
+    held = [] if job.width else ["--hold"]
+    return [f"--array={job.indices}%{max(1, job.width)}", *held]
+
+
+def _shape(order: LaunchOrder, source: PoolSource) -> list[str] | None:
+    """Nodes, tasks, cards, cpus and memory; None if such a gang does not fit evenly."""
+    replicas, cards = order.replicas, 0
+    slots = len(order.places[0].accelerators) if order.places else 0
+    if order.accelerator not in ("", "CPU"):
+        cards, slots = slots, 0
+    cpus = max(1, ceil(order.cpus_milli / 1000), slots)
+    memory_mib = ceil(order.memory_bytes / 2**20)
+    said = [f"--cpus-per-task={cpus}"]
+    if not cards:
+        said.append(f"--ntasks={replicas}")
+        if memory_mib:
+            said.append(f"--mem-per-cpu={max(1, ceil(memory_mib / cpus))}")
+        return said
+    fit = max(1, source.per_node // cards)
+    nodes_max = source.nodes if source.gres else replicas
+    each = max(k for k in range(1, min(fit, replicas) + 1) if replicas % k == 0)
+    if replicas // each > nodes_max:
+        return None
+    gres = f"gpu:{source.gres}" if source.gres else "gpu"
+    said += [f"--nodes={replicas // each}", f"--ntasks-per-node={each}"]
+    said.append(f"--gres={gres}:{cards * each}")
+    if memory_mib:
+        said.append(f"--mem={memory_mib * each}")
+    return said
+
+
+def _queued(row: queue.QueueRow) -> Queued:
+    live = Live.UNKNOWN
+    if row.pending:
+        live = Live.PENDING
+    elif row.runs:
+        live = Live.RUNNING
+    indices = SINGLE if row.indices is None else row.indices
+    return Queued(row.local_id, row.comment, indices, live, row.text)
+
+
+def _account(job: books.JobAccount) -> Account:
+    text = ""
+    outcome: Outcome | None = None
+    if job.state in states.SUCCEEDED | states.FAILED:
+        outcome = outcome_of(job.code)
+        if 0 < job.signal <= SIGNALS_MAX:
+            outcome = Outcome(OutcomeKind.SIGNALLED, signal=job.signal)
+    else:
+        for some, kind in _ENDS.items():
+            if job.state in some:
+                outcome, text = Outcome(kind), f"Slurm says {job.state_text}"
+    return Account(
+        local_id=job.local_id,
+        index=job.index,
+        outcome=outcome,
+        text=text,
+        started_ms=job.started_s * 1000,
+        ended_ms=job.ended_s * 1000,
+        cpu_ms=job.cpu_ms,
+        max_rss_bytes=job.max_rss_bytes,
+    )
