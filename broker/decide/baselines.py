@@ -8,7 +8,7 @@ from enum import StrEnum
 from broker.decide.case import build_case
 from broker.decide.decision import NoVerifiedPlan
 from broker.decide.finish import make_candidate
-from broker.decide.greedy import floor_ways, walked
+from broker.decide.floors import floor_ways, walked
 from broker.decide.plans import make_plan
 from broker.decide.verify import verify
 from broker.model.plan import Plan, PlanStatus

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from broker.decide.case import build_case
 from broker.decide.constraints import responsible
 from broker.decide.constraints.constraint import Change, raised
-from broker.decide.greedy import Floor, greedy
+from broker.decide.floors import greedy
+from broker.decide.greedy import Floor
 from broker.decide.reasons import Reasons
 from broker.decide.terms import rounded_up
 from broker.model.problem import Problem

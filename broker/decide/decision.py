@@ -11,7 +11,7 @@ from broker.decide import cpsat
 from broker.decide.case import Case, Counts, build_case
 from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
-from broker.decide.greedy import floor_ways, walk
+from broker.decide.floors import floor_ways, walk
 from broker.decide.improve import Improved, Improver
 from broker.decide.meter import Meter
 from broker.decide.packing import Packing

@@ -1,19 +1,15 @@
-"""The floors: greedy plans that are always feasible and always there, held outside every solver.
-
-Class after class in some order, each to its cheapest pools first, as far as nodes, cpus, memory and
-quotas last.
-"""
+"""A plan that grows class by class, as far as nodes, cpus, memory and quotas last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from broker.decide.case import Case, Counts
 from broker.decide.nodes import PLENTY, LevelNodes, PackedNodes
-from broker.decide.options import Booleans, Integers
+from broker.decide.options import Booleans, Floats, Integers
 from broker.decide.packing import Packing
 from broker.decide.tallies import Running
 from broker.decide.terms import SLACK
@@ -22,6 +18,10 @@ _AT_ONCE = 8
 """Options looked up together: most classes need no more."""
 _SQUEEZES = 64
 """Most copies of one option that are made to fit by packing a pool anew."""
+
+
+Needs = tuple[Integers, Integers, Floats, Floats]
+"""By class, of one copy: replicas, accelerators, cpus, memory in GiB."""
 
 
 class Floor:
@@ -47,12 +47,10 @@ class Floor:
         self._placed_first = frozenset(case.weighty_classes())
         self._reward_usd = case.reward_usd.tolist()
         self._node_usd = case.problem.objective.fragmentation_usd_per_node
-        self._tenants = [item.job.tenant for item in case.classes]
-        self._clusters = [pool.cluster for pool in pools]
-        self._used: dict[tuple[str, str | None], int] = {}
         self._sizes = sorted(set(case.facts.size))
         slots = {size: slot for slot, size in enumerate(self._sizes)}
         self._slot = [slots[size] for size in case.facts.size]
+        self._slot_of = np.array(self._slot, dtype=np.int64)
         self._open = case.room.copy()
         self.tallies = Running(case.tallies)
 
@@ -100,6 +98,18 @@ class Floor:
             fits &= self._cpus_of[pools] >= facts.cpus[k] * facts.replicas[k]
         if facts.memory_gib[k]:
             fits &= self._memory_of[pools] >= facts.memory_gib[k] * facts.replicas[k]
+        return fits
+
+    def may_fit(self, options: Integers, classes: Integers, needs: Needs) -> Booleans:
+        """The same for many options of the given classes, quotas included. `needs` by class."""
+        case = self.case
+        pools = case.options.pool_index[options]
+        replicas, gang, cpus, memory = (need[classes] for need in needs)
+        fits: Booleans = self._open[self._slot_of[classes], pools] >= replicas
+        fits &= self._cpus_of[pools] >= cpus
+        fits &= self._memory_of[pools] >= memory
+        fits &= self._quota_room[case.quotas.of_class[classes]] >= gang
+        fits &= self._quota_room[case.quotas.of_option[options]] >= gang
         return fits
 
     def place(self, option: int, wanted: int) -> int:
@@ -191,9 +201,6 @@ class Floor:
             if quota >= 0:
                 self._quota_left[quota] -= accelerators
                 self._quota_room[quota] = self._quota_left[quota]
-        tenant, used = self._tenants[k], self._used
-        for key in ((tenant, None), (tenant, self._clusters[p])):
-            used[key] = used.get(key, 0) + accelerators
         self._refresh(p)
 
     def _refresh(self, pool: int) -> None:
@@ -237,8 +244,6 @@ class Floor:
                 if quota >= 0:
                     self._quota_left[quota] -= accelerators
                     self._quota_room[quota] = self._quota_left[quota]
-            for key in ((self._tenants[k], None), (self._tenants[k], self._clusters[p])):
-                self._used[key] = self._used.get(key, 0) + accelerators
         for pool in needed:
             self._refresh(pool)
         return True
@@ -248,9 +253,17 @@ class Floor:
         left = (self._cpus, self._memory, self._quota_left)
         return self.tallies.is_within() and all(min(figures, default=0) >= 0 for figures in left)
 
-    def accelerators_used(self, tenant: str, cluster: str | None) -> int:
-        """Placed accelerators of a tenant, in one cluster or (None) in all."""
-        return self._used.get((tenant, cluster), 0)
+    def accelerators_used(self) -> dict[tuple[str, str | None], int]:
+        """Placed accelerators by tenant and cluster, and over all clusters (None)."""
+        case = self.case
+        options = self.counts.nonzero()[0]
+        used: dict[tuple[str, str | None], int] = defaultdict(int)
+        columns = (case.options.class_index, case.options.pool_index, self.counts)
+        for k, p, copies in zip(*(c[options].tolist() for c in columns), strict=True):
+            tenant = case.classes[k].job.tenant
+            for cluster in (None, case.problem.pools[p].cluster):
+                used[tenant, cluster] += copies * case.facts.gang[k]
+        return used
 
     def cpus_left(self, pool: int) -> float:
         """cpus left of a pool's total; infinite without a limit."""
@@ -271,60 +284,3 @@ class Floor:
 
 def _with_slack(limit: float | None) -> float:
     return float("inf") if limit is None else limit * (1 + SLACK)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a floor goes about it: class after class in an order (class indices), each to its
-    cheapest pools first, or to the first cluster of the problem's list that takes it."""
-
-    order: Sequence[int]
-    by_cluster: bool = False
-
-
-def floor_ways(case: Case) -> tuple[Way, Way, Way]:
-    """The floors: by priority then age, by priority with big gangs first, and by priority then age
-    to the first cluster that admits."""
-    fifo, big = floor_orders(case)
-    return Way(fifo), Way(big), Way(fifo, by_cluster=True)
-
-
-def floor_orders(case: Case) -> Iterator[list[int]]:
-    """The orders of the floors: by priority then age, and by priority with big gangs first."""
-    priority, gang = case.facts.priority, case.facts.gang
-    classes = range(len(case.classes))
-    yield sorted(classes, key=lambda k: (-priority[k], k))
-    yield sorted(classes, key=lambda k: (-priority[k], -gang[k], k))
-
-
-def greedy(case: Case, order: Iterable[int]) -> Floor:
-    """Place classes in an order (class indices), each in its cheapest pools first."""
-    floor = Floor(case)
-    for k in order:
-        floor.fill(k, case.facts.count[k])
-    return floor
-
-
-def walk(case: Case, way: Way, beaten: Callable[[Floor, int], bool] | None = None) -> Floor | None:
-    """A floor. `beaten` is asked after each class whether there is any use in going on: None when
-    there was not."""
-    clusters = {cluster.name: index for index, cluster in enumerate(case.problem.clusters)}
-    place = np.array([clusters[pool.cluster] for pool in case.problem.pools], dtype=np.int64)
-    first = case.options.first.tolist()
-    floor = Floor(case)
-    for k in way.order:
-        options = None
-        if way.by_cluster:
-            pools = case.options.pool_index[first[k] : first[k + 1]]
-            options = np.lexsort((pools, place[pools])) + first[k]
-        floor.fill(k, case.facts.count[k], options)
-        if beaten is not None and beaten(floor, k):
-            return None
-    return floor
-
-
-def walked(case: Case, way: Way) -> Floor:
-    """A floor to its end."""
-    floor = walk(case, way)
-    assert floor is not None  # nothing beats it
-    return floor

@@ -3,15 +3,16 @@ by what options are worth at some prices, instead of by what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 
 import numpy as np
 
 from broker.decide.case import Case
+from broker.decide.filling import Filling
 from broker.decide.finish import demands
 from broker.decide.greedy import Floor
-from broker.decide.options import Floats, Integers
+from broker.decide.options import Floats
 
 _TRACE = 1e-6
 
@@ -62,19 +63,14 @@ class _Pass:
 
     def run(self, lead: Lead, order: Sequence[int]) -> Floor:
         if lead is Lead.KEEP and self._keep():
-            for k in order:
-                self._rest(k)
-            return self._floor
-        if lead is Lead.CLASS:
-            for k in order:
-                self._follow(k, up=0.0)
-                self._rest(k)
-            return self._floor
-        for tier in self._tiers(order):
-            for k in tier:
-                self._follow(k, up=1.0 - 2 * _TRACE)
-            for k in tier:
-                self._rest(k)
+            self._rest([k for k in order if self._left[k]])
+        elif lead is Lead.CLASS:
+            self._rest(order, lambda k: self._follow(k, up=0.0))
+        else:
+            for tier in self._tiers(order):
+                for k in tier:
+                    self._follow(k, up=1.0 - 2 * _TRACE)
+                self._rest([k for k in tier if self._left[k]])
         return self._floor
 
     def _keep(self) -> bool:
@@ -104,9 +100,6 @@ class _Pass:
             if wanted > 0:
                 self._left[k] -= self._floor.place(option, wanted)
 
-    def _rest(self, k: int) -> None:
-        if self._left[k]:
-            first = self._case.options.first
-            own = self._worth[int(first[k]) : int(first[k + 1])]
-            order: Integers = np.argsort(-own, kind="stable") + int(first[k])
-            self._left[k] -= self._floor.fill(k, self._left[k], order)
+    def _rest(self, order: Sequence[int], before: Callable[[int], None] | None = None) -> None:
+        for _ in Filling(self._floor, self._worth).run(order, self._left, before):
+            pass

@@ -11,9 +11,9 @@ from broker.decide.solver import Effort
 DETERMINISTIC_PER_CPU_S = 0.3
 """CP-SAT's deterministic time that takes about one CPU second."""
 _OPTION_S = 0.4e-6
-_CLASS_S = 14e-6
+_CLASS_S = 26e-6
 _POOL_S = 30e-6
-_SIMPLEX_S = 1.0e-8
+_SIMPLEX_S = 1.25e-8
 """Per iteration and row."""
 _PRICING_S = 60e-9
 """Per option, for looking at all of them once at some prices."""

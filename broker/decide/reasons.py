@@ -4,7 +4,6 @@ reason that is told."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from functools import partial
 
 import numpy as np
 
@@ -45,7 +44,7 @@ is nearer than one that is too small or that the job itself rules out; those com
 
 
 class Reasons:
-    """Reasons against one more copy, beside what a floor holds."""
+    """Reasons against one more copy, beside what a floor holds by now."""
 
     def __init__(self, case: Case, floor: Floor) -> None:
         self.case = case
@@ -53,6 +52,7 @@ class Reasons:
         self._where = Geography(case.problem)
         self._weighty = frozenset(case.weighty_classes())
         self._limits = {tenant.name: tenant for tenant in case.problem.tenants}
+        self._used = floor.accelerators_used()
         self._by_likelihood: dict[Hashable, list[int]] = {}
 
     def why_waiting(self, k: int, most_pools: int = MOST_POOLS) -> Refusal:
@@ -130,7 +130,7 @@ class Reasons:
             places=free,
             cpus=floor.cpus_left(pool_index),
             memory_gib=floor.memory_left(pool_index),
-            used=partial(floor.accelerators_used, job.tenant),
+            used=lambda cluster: self._used.get((job.tenant, cluster), 0),
             too_large=too_large(job, pool),
             left={} if option is None else floor.tallies.left(option),
         )

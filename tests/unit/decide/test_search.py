@@ -18,7 +18,8 @@ from broker.decide.case import Case, build_case
 from broker.decide.cutoff import Cutoff
 from broker.decide.decision import Budget, decide
 from broker.decide.finish import Candidate, make_candidate
-from broker.decide.greedy import Floor, floor_orders, floor_ways, greedy, walk, walked
+from broker.decide.floors import floor_orders, floor_ways, greedy, walk, walked
+from broker.decide.greedy import Floor
 from broker.decide.level_packing import pack_levels
 from broker.decide.meter import Meter
 from broker.decide.named_prices import by_name, by_row
