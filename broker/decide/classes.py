@@ -12,10 +12,11 @@ from operator import attrgetter
 
 from broker.model.problem import Job
 
+_MAPPED = ("accelerators", "excluded", "extras_per_replica")
 _FIGURES = attrgetter(
-    *(f.name for f in fields(Job) if f.name not in ("id", "count", "accelerators", "excluded"))
+    *(f.name for f in fields(Job) if f.name not in ("id", "count", *_MAPPED))
 )
-_MAPPINGS = attrgetter("accelerators", "excluded")
+_MAPPINGS = attrgetter(*_MAPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,9 @@ def share_among_members(
 
 
 def _key(job: Job) -> Hashable:
-    return (_FIGURES(job), *(_frozen(value) for value in _MAPPINGS(job)))
+    # How a job spreads depends on its own copies alone.
+    own = "" if job.spread_max_per_cluster is None else job.id
+    return (own, _FIGURES(job), *(_frozen(value) for value in _MAPPINGS(job)))
 
 
 def _frozen(mapping: Mapping[str, Hashable]) -> Hashable:

@@ -11,7 +11,7 @@ from broker.decide.changes import Advice, advise, can_start
 from broker.decide.greedy import Floor
 from broker.decide.objective import CostTerms, cost_terms
 from broker.decide.reasons import Reasons, distance, unheard
-from broker.decide.remaining import alone, left_over
+from broker.decide.remaining import alone, left_over, without_its_places
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Job, Pool, Problem
@@ -103,6 +103,7 @@ def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Ca
     take it first. With a plan, what the plan placed counts as taken, apart from where it put this
     job."""
     left = problem if plan is None else left_over(problem, plan)
+    job = job if plan is None else without_its_places(problem, plan, job)
     placed = () if plan is None else plan.assignments
     chosen = {(item.pool, item.queued): item.count for item in placed if item.job == job.id}
     where, against = Geography(problem), _Against(left, job)
@@ -117,7 +118,7 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     """Why copies of a job are not in a plan. Raises KeyError for a job not in the problem."""
     job = {job.id: job for job in problem.jobs}[job_id]
     waiting = sum(item.count for item in plan.unplaced if item.job == job_id)
-    left = left_over(problem, plan)
+    left, job = left_over(problem, plan), without_its_places(problem, plan, job)
     against = _Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
     queues = against.pools[len(left.pools) :]
@@ -240,6 +241,7 @@ _STANDINGS = {
     RefusalCode.VALUE_BELOW_COST: Standing.PRICE,
     RefusalCode.TENANT_QUOTA: Standing.QUOTA,
     RefusalCode.CLUSTER_QUOTA: Standing.QUOTA,
+    RefusalCode.NO_EXTRAS: Standing.FITS_WHEN_EMPTY,
     RefusalCode.QUEUE_FULL: Standing.FITS_WHEN_EMPTY,
     RefusalCode.DATA_MISSING: Standing.DATA,
     RefusalCode.MAINTENANCE: Standing.MAINTENANCE,

@@ -16,7 +16,7 @@ from broker.decide.options import Integers, Pairs, price_pairs, starts_of
 from broker.decide.queues import with_queues
 from broker.model.problem import Pool, Problem
 
-_CAPACITY = ("nodes", "free_cpus", "free_memory_gib", "when_empty")
+_CAPACITY = ("nodes", "extras", "free_cpus", "free_memory_gib", "when_empty")
 _MOVING = ("jobs", "pools", "objective", "tenants", "now", "warm")
 _OF_POOL = attrgetter(*(f.name for f in fields(Pool) if f.name not in _CAPACITY))
 _OF_PROBLEM = attrgetter(*(f.name for f in fields(Problem) if f.name not in _MOVING))

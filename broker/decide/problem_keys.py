@@ -139,6 +139,7 @@ POOL_KEYS = {
     "maintenance": Key(_windows(_built(Window, WINDOW_KEYS)), ()),
     "preemptions_per_h": Key(amount, 0.0),
     "accelerator_memory_gib": Key(amount),
+    "extras": Key(mapped(whole), {}),
 }
 TENANT_KEYS = {
     "name": Key(text, required=True),
@@ -178,6 +179,9 @@ JOB_KEYS = {
     "max_runtime_h": Key(positive),
     "checkpoint_h": Key(positive),
     "accelerator_memory_gib": Key(amount, 0.0),
+    "extras_per_replica": Key(mapped(size), {}),
+    "spread_max_per_cluster": Key(size),
+    "apart": Key(text),
     "excluded": Key(text),
 }
 

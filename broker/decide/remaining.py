@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 
+from broker.decide.constraints.apart import kept_apart
+from broker.decide.constraints.extras import extras_of
+from broker.decide.constraints.spread import spread_out
 from broker.model.plan import NodeFill, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue, Tenant
 
@@ -19,6 +22,7 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
     clusters = {pool.name: pool.cluster for pool in problem.pools}
     used: dict[tuple[str, str], int] = defaultdict(int)
     pending: dict[str, int] = defaultdict(int)
+    extras: dict[str, Counter[str]] = defaultdict(Counter)
     cpus: dict[str, float] = defaultdict(float)
     memory: dict[str, float] = defaultdict(float)
     for item in plan.assignments:
@@ -27,6 +31,7 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
         if item.queued:
             pending[item.pool] += item.count
             continue
+        extras[item.pool].update(extras_of(job, item.count))
         cpus[item.pool] += item.count * job.replicas * job.replica_cpus
         memory[item.pool] += item.count * job.replicas * job.replica_memory_gib
     return replace(
@@ -39,6 +44,10 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
                 free_cpus=_minus(pool.free_cpus, cpus[pool.name]),
                 free_memory_gib=_minus(pool.free_memory_gib, memory[pool.name]),
                 queue=_shorter(pool.queue, pending[pool.name]),
+                extras={
+                    name: max(0, free - extras[pool.name][name])
+                    for name, free in pool.extras.items()
+                },
             )
             for pool in problem.pools
         ),
@@ -66,6 +75,27 @@ def alone(problem: Problem, job: Job, pool: Pool) -> Problem:
             if tenant.name == job.tenant
         ),
     )
+
+
+def without_its_places(problem: Problem, plan: Plan, job: Job) -> Job:
+    """The job, closed to the clusters where a plan has as many copies of it, or of its group, as
+    may be."""
+    if job.spread_max_per_cluster is None and job.apart is None:
+        return job
+    groups = {other.id: other.apart for other in problem.jobs}
+    clusters = {pool.name: pool.cluster for pool in problem.pools}
+    own: Counter[str] = Counter()
+    closed = dict(job.excluded)
+    for item in plan.assignments:
+        cluster = clusters[item.pool]
+        own[cluster] += item.count if item.job == job.id else 0
+        if job.apart is not None and groups[item.job] == job.apart:
+            closed.setdefault(cluster, kept_apart(cluster, job.apart))
+    most = job.spread_max_per_cluster
+    for cluster, copies in own.items():
+        if most is not None and copies >= most:
+            closed.setdefault(cluster, spread_out(cluster, most))
+    return replace(job, excluded=closed)
 
 
 def _nodes_left(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job]) -> tuple[NodeGroup, ...]:

@@ -97,10 +97,10 @@ class Pool:
     `when_empty` is the pool with nothing running (empty = not known); it only serves explanations.
     `prices` hold in their hours instead of the price beside them; neither they nor the windows of
     `maintenance` overlap. `preemptions_per_h` is how often a copy is thrown out there.
-    `accelerator_memory_gib` None is not known. A pool with `unusable` takes nothing, and that
-    refusal is why. `queue` is where copies may wait for it instead. While deciding, a queue is a
-    pool too (`as_queue`): `queue_of` is then the name of the pool it stands before, otherwise
-    empty.
+    `accelerator_memory_gib` None is not known, `extras` are other things that are counted, free
+    now. A pool with `unusable` takes nothing, and that refusal is why. `queue` is where copies may
+    wait for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of` is then the
+    name of the pool it stands before, otherwise empty.
     """
 
     name: str
@@ -120,6 +120,7 @@ class Pool:
     maintenance: tuple[Window, ...] = ()
     preemptions_per_h: float = 0.0
     accelerator_memory_gib: float | None = None
+    extras: Mapping[str, int] = field(default_factory=dict)
     queue_of: str = ""
 
     def as_queue(self) -> Pool:
@@ -148,8 +149,9 @@ class Job:
     the `_per_replica` figure is not None, per replica. With `current_pool` every copy runs there
     now. `data_regions` all have the input, instead of `data_region` alone. `max_runtime_h` is when
     a copy is ended at the latest, None = when its run time is over; `checkpoint_h` the time from
-    one checkpoint to the next, None = none is written. `excluded` maps a cluster to the reason why
-    this job may not go there.
+    one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
+    the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
+    copy. `excluded` maps a cluster to the reason why this job may not go there.
     """
 
     id: str
@@ -183,6 +185,9 @@ class Job:
     max_runtime_h: float | None = None
     checkpoint_h: float | None = None
     accelerator_memory_gib: float = 0.0
+    extras_per_replica: Mapping[str, int] = field(default_factory=dict)
+    spread_max_per_cluster: int | None = None
+    apart: str | None = None
     excluded: Mapping[str, Refusal] = field(default_factory=dict)
 
     @property

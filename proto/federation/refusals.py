@@ -50,6 +50,9 @@ class RefusalCode(StrEnum):
     TENANT_QUOTA = "tenant_quota"
     CLUSTER_QUOTA = "cluster_quota"
     QUEUE_FULL = "queue_full"
+    NO_EXTRAS = "no_extras"
+    SPREAD_LIMIT = "spread_limit"
+    KEPT_APART = "kept_apart"
     BORROW_LIMIT = "borrow_limit"
     FAIR_SHARE = "fair_share"
     CAPACITY_HELD = "capacity_held"
@@ -112,6 +115,9 @@ _RETRY = (
     RefusalCode.TENANT_QUOTA,
     RefusalCode.CLUSTER_QUOTA,
     RefusalCode.QUEUE_FULL,
+    RefusalCode.NO_EXTRAS,
+    RefusalCode.SPREAD_LIMIT,
+    RefusalCode.KEPT_APART,
     RefusalCode.BORROW_LIMIT,
     RefusalCode.FAIR_SHARE,
     RefusalCode.CAPACITY_HELD,

@@ -115,6 +115,8 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
         pool["prices"] = [night, {"from_h": 6.5, "to_h": 40, PRICE: 1.7}][: dice.randint(1, 2)]
     if dice.random() < 0.3:
         pool["preemptions_per_h"] = dice.choice([0, 0.05, 0.4])
+    if dice.random() < 0.4:
+        pool["extras"] = {"licence": dice.randint(0, 5)}
     if dice.random() < 0.5:
         pool["accelerator_memory_gib"] = dice.choice([40, 80])
     return pool
@@ -149,6 +151,10 @@ def a_job(
         {"value_of_time_usd_per_h": 4, "checkpoint_h": dice.choice([0.5, 2])},
         {"data_regions": dice.sample(regions, dice.randint(1, len(regions))), "input_gb": 60},
         {"max_runtime_h": dice.choice([2, 4, 12])},
+        {"extras_per_replica": {"licence": dice.randint(1, 2)}},
+        {"spread_max_per_cluster": dice.randint(1, 2)},
+        {"apart": "group"},
+        {"apart": dice.choice(["group", "other"])},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
             "current_pool": dice.choice(pools)["name"],
@@ -377,6 +383,20 @@ class Force:
                 key = (job["tenant"], self.pools[p]["cluster"])
                 now[key] = now.get(key, 0) + n * gang
                 fine &= now[key] <= tenant["cluster_quota"].get(key[1], math.inf)
+                cluster = ("cluster", self.pools[p]["cluster"])
+                if "spread_max_per_cluster" in job:
+                    own = (*cluster, job["id"])
+                    now[own] = now.get(own, 0) + n
+                    fine &= now[own] <= job["spread_max_per_cluster"]
+                if "apart" in job:
+                    group = (*cluster, "apart", job["apart"])
+                    now[group] = now.get(group, 0) + n
+                    fine &= now[group] <= 1
+                licences = job.get("extras_per_replica", {}).get("licence", 0) * job["replicas"]
+                if n and licences:
+                    has = self.pools[p].get("extras", {}).get("licence", 0)
+                    now["extras", p] = now.get(("extras", p), 0) + (0 if queued else n * licences)
+                    fine &= has > 0 and now["extras", p] <= has
                 if queued:
                     now["queue", p] = now.get(("queue", p), 0) + n
                     fine &= now["queue", p] <= self.pools[p]["queue"]["max_pending"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from broker.decide.constraints.accelerator_memory import ACCELERATOR_MEMORY
+from broker.decide.constraints.apart import APART
 from broker.decide.constraints.budget import BUDGET
 from broker.decide.constraints.capacity import CAPACITY
 from broker.decide.constraints.cluster_quota import CLUSTER_QUOTA
@@ -12,6 +13,7 @@ from broker.decide.constraints.constraint import PairConstraint, SharedConstrain
 from broker.decide.constraints.cpus import CPUS
 from broker.decide.constraints.deadline import DEADLINE
 from broker.decide.constraints.exclusion import EXCLUSION
+from broker.decide.constraints.extras import EXTRAS
 from broker.decide.constraints.maintenance import MAINTENANCE
 from broker.decide.constraints.memory import MEMORY
 from broker.decide.constraints.model import MODEL
@@ -21,6 +23,7 @@ from broker.decide.constraints.queue import QUEUE
 from broker.decide.constraints.region import REGION
 from broker.decide.constraints.round_trip import ROUND_TRIP
 from broker.decide.constraints.spot import SPOT
+from broker.decide.constraints.spread import SPREAD
 from broker.decide.constraints.tenant_quota import TENANT_QUOTA
 from broker.decide.constraints.usable import USABLE
 from broker.decide.terms import Geography
@@ -50,6 +53,9 @@ SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     CPUS,
     MEMORY,
     QUEUE,
+    EXTRAS,
+    SPREAD,
+    APART,
 )
 """What copies share, in the order in which reasons are told."""
 

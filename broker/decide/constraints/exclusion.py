@@ -35,8 +35,9 @@ def _refusal(_where: Geography, job: Job, pool: Pool) -> Refusal:
 
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:
-    jobs = tuple(replace(job, excluded={}) for job in problem.jobs)
-    return replace(problem, jobs=jobs), ended(refusal)
+    job = problem.jobs[0]
+    kept = {cluster: why for cluster, why in job.excluded.items() if why != refusal}
+    return replace(problem, jobs=(replace(job, excluded=kept),)), ended(refusal)
 
 
 EXCLUSION = PairConstraint("exclusion", frozenset(), Grain.POOL, _mask, _check, _refusal, _undo)

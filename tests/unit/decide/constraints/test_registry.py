@@ -14,7 +14,7 @@ from broker.decide.objective import TERMS, CostTerms
 
 HERE = Path(__file__).parent
 MODULES = Path(constraints.__file__).parent
-NOT_ONE = {"__init__", "constraint", "pool_total"}
+NOT_ONE = {"__init__", "constraint", "pool_total", "by_cluster"}
 BRUTE_FORCE = HERE.parents[2] / "properties" / "test_decide_brute_force.py"
 BY_CALLER = {"usable", "exclusion"}
 """Their reasons are a caller's: they have no code of their own."""
@@ -33,6 +33,9 @@ KEYS = {
     "tenant quota": "quota_accelerators",
     "cluster quota": "cluster_quota",
     "queue": "max_pending",
+    "extras": "extras",
+    "spread": "spread_max_per_cluster",
+    "apart": "apart",
     "maintenance": "maintenance",
     "accelerator memory": "accelerator_memory_gib",
 }
