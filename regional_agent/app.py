@@ -23,6 +23,7 @@ from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
 from regional_agent.act.cache import BlobCache
+from regional_agent.act.isolation import AUTO, Isolation, IsolationMissing, find_isolation
 from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.stage import Stager
@@ -87,7 +88,10 @@ class Agent:
         self._instance = secrets.token_hex(8)
         state = settings.state_dir
         self.pools = site_pools(settings)
-        self.scheduler = ProcessScheduler(_process_settings(settings, self.pools))
+        self.isolation = found_isolation(settings, self.pools)
+        self.scheduler = ProcessScheduler(
+            _process_settings(settings, self.pools, self.isolation)
+        )
         self.journal = open_journal(state / JOURNAL)
         self.time = BrokerTime(self._clock)
         self.contact = Contact()
@@ -95,7 +99,9 @@ class Agent:
         self.blobs = HttpsBlobs(self._door)
         self._capabilities: Capabilities | None = None
         self.conversation = Conversation(
-            SiteRules(identity.cluster, frozenset(), settings.tenants),
+            SiteRules(
+                identity.cluster, tenants=settings.tenants, isolation=self.isolation.grade
+            ),
             Ledger(self.pools),
             restored(self.journal),
         )
@@ -301,7 +307,7 @@ class Agent:
             epoch=position.epoch,
             capabilities=tuple(sorted({*map(str, known.features), CAPABILITY})) if known else (),
             scheduler=known.kind if known else "",
-            isolation=self.settings.isolation,
+            isolation=self.isolation.grade,
             version=version(),
             connect_ms=connect_ms,
             live_attempts=len(self.conversation.asked),
@@ -346,12 +352,29 @@ def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     return settings.pools or found_pools(read_host(), nvml_cards().cards())
 
 
-def _process_settings(settings: AgentSettings, pools: tuple[Pool, ...]) -> ProcessSettings:
+def found_isolation(settings: AgentSettings, pools: tuple[Pool, ...]) -> Isolation:
+    """How far jobs are kept apart here. Raises AgentError where more was demanded. What the
+    inventory has on paper only binds no real program."""
+    real = not any(pool.simulated for pool in pools)
+    try:
+        found = find_isolation(settings.isolation, settings.state_dir, limits=real)
+    except IsolationMissing as problem:
+        raise AgentError(str(problem)) from problem
+    if settings.isolation.mode == AUTO and found.sandbox is None:
+        _log.warning("jobs are not kept apart: %s", found.reason)
+    return found
+
+
+def _process_settings(
+    settings: AgentSettings, pools: tuple[Pool, ...], isolation: Isolation
+) -> ProcessSettings:
     """Simulated pools are larger than this host: then nothing bounds their cpus together."""
     simulated = any(pool.simulated for pool in pools)
     cpus_milli = 0 if simulated else sum(pool.nodes * pool.cpus_milli for pool in pools)
     env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
-    return ProcessSettings(settings.state_dir, cpus_milli, env, settings.keeper_arguments)
+    return ProcessSettings(
+        settings.state_dir, cpus_milli, env, settings.keeper_arguments, isolation
+    )
 
 
 def _tls(identity: Identity) -> Tls:

@@ -300,6 +300,7 @@ def launch_order(
         places=launch.reservation.places,
         fence_after_s=placement.fence_after_s,
         contact_s=contact_s,
+        network=spec.resources.network or bool(spec.ports),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from federation.accelerators import identify
 from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
+from regional_agent.act.isolation import Wanted
 from regional_agent.proxying import Proxies, proxies
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
@@ -63,6 +64,15 @@ def _loopback(value: str) -> str:
     if value and (host.strip("[]") not in ("127.0.0.1", "::1", "localhost") or not port.isdigit()):
         raise ValueError("host:port on loopback, such as 127.0.0.1:9465")
     return value
+
+
+def _absolute(value: str) -> str:
+    if not os.path.isabs(value) or os.path.normpath(value) in ("/", "//"):
+        raise ValueError(f"{value!r} is no absolute path below /, such as /scratch")
+    return os.path.normpath(value)
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 
 
 class PoolSettings(_Part):
@@ -145,7 +155,11 @@ class _File(_Part):
     etcd_endpoints: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     site_rules: str = ""
-    isolation: Literal["shared-uid"] = "shared-uid"
+    isolation: Literal["auto", "shared-uid", "sandboxed"] = "auto"
+    network: Literal["on-request", "always"] = "on-request"
+    writable: tuple[AbsolutePath, ...] = ()
+    readable: tuple[AbsolutePath, ...] = ()
+    hidden: tuple[AbsolutePath, ...] = ()
     env: Mapping[str, str] = {}
     log_format: LogFormat | None = None
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
@@ -177,7 +191,7 @@ class AgentSettings:
     etcd_endpoints: tuple[str, ...] = ()
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
-    isolation: str = "shared-uid"
+    isolation: Wanted = field(default_factory=Wanted)
     env: tuple[tuple[str, str], ...] = ()
     cache_bytes: int = 10 * 2**30
     keeper_arguments: tuple[str, ...] = ()
@@ -234,7 +248,13 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         etcd_endpoints=said.etcd_endpoints,
         tenants=frozenset(said.tenants),
         site_rules=state_dir / said.site_rules if said.site_rules else None,
-        isolation=said.isolation,
+        isolation=Wanted(
+            said.isolation,
+            said.network == "always",
+            said.writable,
+            said.readable,
+            said.hidden,
+        ),
         env=tuple(said.env.items()),
         cache_bytes=said.cache_bytes,
         log_format=said.log_format,

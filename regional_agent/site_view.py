@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from federation.private_files import PrivateFileError, refuse_shared
 from federation.units import format_utc
+from regional_agent.act.isolation import IsolationMissing, find_isolation
 from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
@@ -40,11 +41,12 @@ class SiteProblem(Exception):
     """What was asked for cannot be done here; the text is one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Keeper:
     answers: bool
     pid: int
     attempts: list[dict[str, Any]]
+    groups: str | int = "the keeper that runs is older"
 
 
 def with_overrides(settings: AgentSettings, overrides: Mapping[str, Any]) -> AgentSettings:
@@ -66,7 +68,8 @@ async def _keeper(state: Path) -> _Keeper:
     try:
         hello = await connection.request("hello")
         attempts = await connection.request("status", uids=None)
-        return _Keeper(answers=True, pid=hello["pid"], attempts=attempts)
+        groups = hello.get("groups", _Keeper.groups)
+        return _Keeper(answers=True, pid=hello["pid"], attempts=attempts, groups=groups)
     except (KeeperGone, KeeperRefused):
         return _Keeper(answers=False, pid=0, attempts=[])
     finally:
@@ -291,6 +294,7 @@ async def doctor(state: Path, now_ms: int) -> list[Check]:
     keeper = await _keeper(state)
     text = f"pid {keeper.pid}" if keeper.answers else "not running; started with the agent"
     checks.append(Check("keeper", ok=True, text=text))
+    checks.extend(_isolation(state, keeper))
     known = read_status(state)
     if not is_running(known):
         checks.append(Check("agent", ok=False, text="not running"))
@@ -335,6 +339,24 @@ def _site_rules(state: Path) -> Check:
     stands = read_site_state(state)
     shut = f"; site {stands.state}: {stands.text or '-'}" if stands.state != "open" else ""
     return Check("site rules", ok=True, text=f"{policy.path}{there}{shut}")
+
+
+def _isolation(state: Path, keeper: _Keeper) -> list[Check]:
+    """Each trial with its reason; not to have something is no fault unless it was demanded."""
+    try:
+        settings = load_settings(state)
+        found = find_isolation(settings.isolation, state, limits=True)
+    except SettingsError:
+        return []  # told above
+    except (IsolationMissing, OSError) as problem:
+        return [Check("isolation", ok=False, text=str(problem))]
+    groups = keeper.groups if keeper.answers else "known once the keeper runs"
+    held = groups if isinstance(groups, str) else f"version {groups}"
+    return [
+        Check("isolation", ok=True, text=f"grade {found.grade}"),
+        Check("sandbox", ok=True, text=found.reason or "jobs see neither agent nor each other"),
+        Check("control groups", ok=True, text=held if found.limits else "not asked for"),
+    ]
 
 
 def _disk(state: Path) -> Check:

@@ -6,11 +6,15 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from federation.runs import Runs
+from regional_agent.act.isolation import SANDBOXED, SHARED, Wanted, find_isolation, try_sandbox
+from regional_agent.act.keeper.processes import environment_of
+from regional_agent.act.keeper.sandbox import Sandbox
 from regional_agent.act.schedulers.port import LaunchOrder, LocalState, Phase, Submitted
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 
@@ -32,15 +36,32 @@ def array(uid: str, run: str, count: int, width: int, **changes: object) -> Laun
 
 
 class Site:
-    """The process scheduler over a keeper in `state`; `again` is what a new agent would have."""
+    """The process scheduler over a keeper in `state`; `again` is what a new agent would have.
 
-    def __init__(self, state: Path, *keeper_arguments: str, cpus_milli: int = 0) -> None:
+    `isolated`: jobs run in sandboxes and control groups; False for those a test says nothing of.
+    """
+
+    isolated = False
+
+    def __init__(
+        self,
+        state: Path,
+        *keeper_arguments: str,
+        cpus_milli: int = 0,
+        isolated: bool | None = None,
+    ) -> None:
         self.state = state
-        self.settings = ProcessSettings(state, cpus_milli, (), keeper_arguments)
+        on = self.isolated if isolated is None else isolated
+        # The interpreter of the tests may lie where a sandbox shows nothing.
+        wanted = Wanted(SANDBOXED if on else SHARED, readable=(sys.prefix, sys.base_prefix))
+        self.isolation = find_isolation(wanted, state, limits=True)
+        self.settings = ProcessSettings(
+            state, cpus_milli, (), keeper_arguments, self.isolation
+        )
         self.scheduler = ProcessScheduler(self.settings)
 
     def again(self, *keeper_arguments: str) -> ProcessScheduler:
-        self.settings = ProcessSettings(self.state, 0, (), keeper_arguments)
+        self.settings = ProcessSettings(self.state, 0, (), keeper_arguments, self.isolation)
         self.scheduler = ProcessScheduler(self.settings)
         return self.scheduler
 
@@ -69,6 +90,32 @@ class Site:
 
     def work(self, uid: str) -> Path:
         return self.state / "attempts" / uid / "work"
+
+    def pid(self, uid: str, said: str | int, rank: int = 0) -> int:
+        """The process of this machine that calls itself `said`; a sandbox counts anew."""
+        if self.isolation.sandbox is None:
+            return int(said)
+        marks = {b"TRADEWIND_ATTEMPT": uid.encode(), b"RANK": b"%d" % rank}
+        marks[b"HOME"] = os.fsencode(self.work(uid))
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            env = environment_of(int(name))
+            if all(env.get(mark) == value for mark, value in marks.items()):
+                inside = Path(f"/proc/{name}/status").read_text().split("NSpid:")[1].split("\n")[0]
+                if inside.split()[-1] == str(said).strip() and len(inside.split()) > 1:
+                    return int(name)
+        raise AssertionError(f"no process {said} of {uid}")
+
+    async def until_nothing_runs(self, uid: str, timeout_s: float = 10) -> None:
+        """Wait until no process of an attempt is left on this machine, wherever it went."""
+        marks = {b"TRADEWIND_ATTEMPT": uid.encode(), b"HOME": os.fsencode(self.work(uid))}
+        deadline_s = time.monotonic() + timeout_s
+        while left := [
+            pid
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if marks.items() <= environment_of(pid).items() and alive(pid)
+        ]:
+            assert time.monotonic() < deadline_s, left
+            await asyncio.sleep(0.02)
 
     def keeper_pid(self) -> int:
         return int((self.state / "keeper.lock").read_text())
@@ -108,3 +155,9 @@ async def wait_for_file(path: Path, timeout_s: float = 10) -> str:
         assert time.monotonic() < deadline_s, f"no {path}"
         await asyncio.sleep(0.02)
     return text
+
+
+def isolation_is_possible() -> str:
+    """Why this machine has no sandbox; empty where it has one."""
+    with tempfile.TemporaryDirectory() as state:
+        return try_sandbox(Sandbox(), Path(state))

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from federation.job_parts import ISOLATION_GRADES as ISOLATION_GRADES
 from federation.jobs import JobSpec
-
-ISOLATION_GRADES = ("shared-uid", "per-user", "sandboxed", "hard")
-"""From the weakest to the strongest."""
 
 
 @dataclass(frozen=True, slots=True)

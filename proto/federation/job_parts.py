@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -38,6 +38,8 @@ MAX_REPLICAS = 10_000
 MAX_BLOB_BYTES = 1 << 50
 
 Isolation = Literal["shared-uid", "per-user", "sandboxed", "hard"]
+ISOLATION_GRADES: tuple[str, ...] = get_args(Isolation)
+"""From the weakest to the strongest."""
 Outcome = Literal["failed", "lost", "preempted", "timed_out", "out_of_memory"]
 Item = TypeVar("Item")
 
@@ -97,6 +99,7 @@ class Resources(Part):
     accelerator_memory_bytes: MemorySize | None = Field(alias="accelerator_memory", default=None)
     topology: Literal["node", "rack", "cluster"] | None = None
     isolation: Isolation | None = None
+    network: bool = False
 
     @property
     def accelerator_count(self) -> int:

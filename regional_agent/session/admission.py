@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from federation.job_parts import ISOLATION_GRADES
 from federation.jobs import InvalidJob, JobSpec, parse_job_spec, spec_digest
 from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import refuses_person
@@ -29,6 +30,7 @@ class SiteRules:
     state: str = "open"
     state_reason: str = ""
     policy: SitePolicy = field(default_factory=SitePolicy)
+    isolation: str = ISOLATION_GRADES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ def admit(command: Dispatch, ticket: Ticket, rules: SiteRules) -> Admitted | Ref
     admitted = read_spec(command, ticket)
     if isinstance(admitted, Refusal):
         return admitted
+    wanted = admitted.spec.resources.isolation
+    if wanted and ISOLATION_GRADES.index(wanted) > ISOLATION_GRADES.index(rules.isolation):
+        return Refusal(RefusalCode.ISOLATION_TOO_WEAK, rules.cluster, wanted, rules.isolation)
     missing = _missing(admitted.spec, command.placement, rules)
     if missing:
         return Refusal(RefusalCode.UNSUPPORTED, rules.cluster, needed=missing)
@@ -104,7 +109,7 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "arrays"
     if placement.replicas > 1 and "gang" not in features:
         return "gangs"
-    if spec.image is not None and "image" not in features:
+    if spec.image is not None and "images" not in features:
         return f"the image {spec.image}"
     if placement.fence_after_s and "fence" not in features:
         return "a fence (stopping a job by itself when its contact ends)"

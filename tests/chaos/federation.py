@@ -137,6 +137,7 @@ class RealFederation:
             {"name": "cpu", "accelerator": "CPU", "nodes": 1, "accelerators_per_node": slots,
              "cpus": slots, "memory": "64GiB", "simulated": True}
         ]  # fmt: skip
+        settings["isolation"] = "shared-uid"  # jobs leave marks outside their directories
         settings["prices"] = [
             {"pool": "cpu", "kind": "owned", "usd_per_accelerator_hour": 0.05,
              "as_of": "2026-11-01T00:00:00Z", "source": "typed for a test"}

@@ -17,6 +17,7 @@ from regional_agent.act.keeper.client import KeeperConnection
 from tests.integration.session.federation_site import Broker, end_keeper, lines
 
 INVENTORY = """
+isolation: shared-uid
 inventory:
   - {name: cpu, accelerator: CPU, nodes: 1, accelerators_per_node: 64, cpus: 64, memory: 64GiB,
      simulated: true}

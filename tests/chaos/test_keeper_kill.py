@@ -21,6 +21,7 @@ from regional_agent.act.schedulers.port import (
     OutcomeKind,
     SchedulerUnavailable,
 )
+from tests.integration.keeper.conftest import isolation as isolation
 from tests.keeper_site import Site, array, order, wait_gone
 
 TASKS = 12

@@ -41,6 +41,7 @@ class Adopter:
             self._fence.hold(held, taken_up=True)
             if held.damaged:
                 # Nobody can tell any more what of it runs, and nothing may run unseen.
+                self._runner.holds.clear_all(held.uid)
                 strays.kill_marked(held, None)
                 continue
             for live in list(held.attempt.live.values()):

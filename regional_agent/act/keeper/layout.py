@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 _UID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -84,6 +85,11 @@ def socket_path(state: Path) -> Path:
 def contact_path(state: Path) -> Path:
     """When there was contact last, for a keeper that follows."""
     return state / "contact.json"
+
+
+def group_parent(state: Path) -> str:
+    """The name of the control group that holds those of this directory's attempts."""
+    return f"tradewind-{crc32(str(state).encode()):08x}"
 
 
 def lock_path(state: Path) -> Path:

@@ -16,7 +16,12 @@ from regional_agent.act.keeper.adopt import Adopter
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
 from regional_agent.act.keeper.fence import Fence
-from regional_agent.act.keeper.layout import attempts_dir, socket_path, trash_dir
+from regional_agent.act.keeper.layout import (
+    attempts_dir,
+    group_parent,
+    socket_path,
+    trash_dir,
+)
 from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.server import Connection, Server, same_user
 from regional_agent.act.keeper.watch import Watch
@@ -55,6 +60,7 @@ class Keeper:
         processes.become_subreaper()
         self._catch_signals()
         self._fence.open()
+        self._runner.holds.open(group_parent(self._state))
         for pid, fd in self._adopter.adopt().items():
             self._selector.register(fd, selectors.EVENT_READ, pid)
         self._turn()
@@ -67,6 +73,7 @@ class Keeper:
                 self._ready(key, events)
             self._turn()
         socket_path(self._state).unlink(missing_ok=True)
+        self._runner.holds.close()
 
     def _turn(self) -> None:
         runner = self._runner

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from federation.runs import Runs
+from regional_agent.act.keeper.sandbox import Sandbox, sandbox_of
 
 Pairs = list[list[int]]
 
@@ -29,7 +30,8 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """See `LaunchOrder` in `schedulers/port.py`; this is its form inside the keeper."""
+    """See `LaunchOrder` in `schedulers/port.py`; this is its form inside the keeper. `grouped`:
+    each process gets a control group with its limits."""
 
     uid: str
     job: str
@@ -47,6 +49,8 @@ class Order:
     width: int
     places: tuple[Seat, ...]
     fence_after_s: int = 0
+    sandbox: Sandbox | None = None
+    grouped: bool = False
 
     @property
     def wanted(self) -> Runs:
@@ -107,6 +111,8 @@ def order_of(body: dict[str, Any]) -> Order:
             width=int(body["width"]),
             places=seats_of(body["places"]),
             fence_after_s=int(body.get("fence_after_s", 0)),
+            sandbox=sandbox_of(body.get("sandbox")),
+            grouped=bool(body.get("grouped")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -131,4 +137,6 @@ def order_json(order: Order) -> dict[str, Any]:
         "width": order.width,
         "places": [seat.to_json() for seat in order.places],
         "fence_after_s": order.fence_after_s,
+        "sandbox": None if order.sandbox is None else order.sandbox.to_json(),
+        "grouped": order.grouped,
     }

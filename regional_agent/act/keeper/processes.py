@@ -117,12 +117,17 @@ def signal_group(group: int, number: int) -> None:
         return
 
 
-def kill(pid: int) -> None:
-    """SIGKILL one process; one that is gone is no error."""
+def send(pid: int, number: int) -> None:
+    """Signal one process; one that is gone is no error."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def kill(pid: int) -> None:
+    """SIGKILL one process; one that is gone is no error."""
+    send(pid, signal.SIGKILL)
 
 
 def kill_sessions(doomed: set[int]) -> None:
@@ -135,6 +140,16 @@ def kill_sessions(doomed: set[int]) -> None:
             return
         for pid in pids:
             kill(pid)
+
+
+def group_members(group: int) -> list[int]:
+    """Processes of a group, zombies left out."""
+    found = []
+    for name in os.listdir("/proc"):
+        fields = _stat(int(name)) if name.isdigit() else None
+        if fields is not None and int(fields[2]) == group and fields[0] not in (b"Z", b"X"):
+            found.append(int(name))
+    return found
 
 
 def group_is_empty(group: int) -> bool:

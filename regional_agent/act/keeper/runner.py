@@ -22,11 +22,11 @@ from regional_agent.act.keeper.attempt import (
     TIMED_OUT,
     LiveTask,
     Outcome,
-    outcome_of_status,
 )
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
 from regional_agent.act.keeper.held import Held
+from regional_agent.act.keeper.holds import Holds
 from regional_agent.act.keeper.records import Record
 from regional_agent.act.keeper.spawn import NOT_RUNNABLE_CODE, free_port, program, spawn
 from regional_agent.act.keeper.spawn import release as let_go
@@ -77,6 +77,7 @@ class Runner:
         self._doomed: set[int] = set()
         self._peak_rss: dict[tuple[str, int], int] = {}
         self.may_start: Callable[[Held], bool] = lambda held: True
+        self.holds = Holds()
 
     # Changes ------------------------------------------------------------------------------
 
@@ -241,6 +242,7 @@ class Runner:
         pid = {"k": "pid", "t": task, "r": rank, "pid": child.pid, "ticks": ticks, "at": at}
         held.record(pid)
         try:
+            self.holds.begin(held.attempt.order, key.task, key.rank, child.pid)
             held.write()
         except OSError:
             os.close(child.go_fd)  # It leaves unrun.
@@ -281,16 +283,17 @@ class Runner:
             return
         for member in live.members.values():
             if member.ended is None:
-                processes.signal_group(member.pid, signal.SIGTERM)
                 # A stopped process would sleep through its grace.
-                processes.signal_group(member.pid, signal.SIGCONT)
+                for number in (signal.SIGTERM, signal.SIGCONT):
+                    self.holds.signal(held.attempt.order, member.pid, number)
         self.after(grace_s, partial(self._kill, held, live))
 
     def _kill(self, held: Held, live: LiveTask) -> None:
         if held.attempt.live.get(live.task) is not live:
             return
-        for member in list(live.members.values()):
+        for rank, member in list(live.members.items()):
             if member.ended is None:
+                self.holds.kill(held.attempt.order, live.task, rank)
                 processes.signal_group(member.pid, signal.SIGKILL)
                 self._doomed.add(member.pid)
                 if member.pid in self._drains:
@@ -317,7 +320,8 @@ class Runner:
             return False
         self._crash.reached("reaped")
         cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
-        drain = Drain(key, outcome_of_status(status), cpu_ms, usage.ru_maxrss * 1024)
+        end = self.holds.outcome(self.attempts[key.uid].attempt.order, status)
+        drain = Drain(key, end, cpu_ms, usage.ru_maxrss * 1024)
         self._drains[pid] = drain
         if not stopping or processes.group_is_empty(pid):
             self._drained(pid)
@@ -342,8 +346,10 @@ class Runner:
 
     def member_ended(self, held: Held, drain: Drain) -> None:
         """Record the exit of a process, and what follows from it for its task."""
-        key, (kind, code) = drain.key, drain.end
+        key = drain.key
         live = held.attempt.live[key.task]
+        drain.end = self.holds.end(held.attempt.order, key.task, key.rank, drain.end)
+        kind, code = drain.end
         peak = self._peak_rss.get((key.uid, key.task), 0)
         exit_record = {"k": "exit", "t": key.task, "r": key.rank, "kind": kind, "code": code}
         usage = {"cpu": drain.cpu_ms, "rss": max(drain.rss_bytes, peak)}
@@ -361,6 +367,7 @@ class Runner:
         began_s = self._started_s.pop(key, None)
         wall_ms = now_ms - live.started_ms if began_s is None else (now_s - began_s) * 1000
         self._peak_rss.pop(key, None)
+        self.holds.clear(held.attempt.order, live.task)
         kind, code = live.outcome()
         ends = {"k": "task", "t": live.task, "kind": kind, "code": code, "at": now_ms}
         self.record(held, ends | {"wall": max(0, round(wall_ms)), "text": text})

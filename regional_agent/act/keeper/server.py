@@ -162,7 +162,14 @@ class Server:
     # Requests -----------------------------------------------------------------------------
 
     def _hello(self, _: Body) -> Body:
-        return {"pid": os.getpid(), "protocol": PROTOCOL}
+        """`sandbox`: this keeper knows it; `groups`: their version, or why there are none."""
+        groups = self._runner.holds.groups
+        return {
+            "pid": os.getpid(),
+            "protocol": PROTOCOL,
+            "sandbox": True,
+            "groups": groups if isinstance(groups, str) else groups.version,
+        }
 
     def _submit(self, request: Body) -> Body:
         """`fresh` is false for an attempt that is here already; `taken` says why it cannot be."""

@@ -13,6 +13,7 @@ from regional_agent.act.keeper import limits
 from regional_agent.act.keeper.attempt import Attempt
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.keeper.orders import Order, Seat
+from regional_agent.act.keeper.sandbox import Shown, wrapped
 
 NOT_FOUND_CODE = 127
 NOT_RUNNABLE_CODE = 126
@@ -47,8 +48,12 @@ def program(attempt: Attempt, place: AttemptDir, task: int, rank: int, port: int
     order = attempt.order
     label = order.task_label(task)
     lane = attempt.live[task].lane
+    argv = _argv(order, place)
+    if order.sandbox is not None:
+        shown = Shown(place.state, place.work, place.script)
+        argv = wrapped(argv, order.sandbox, shown)
     return Program(
-        argv=_argv(order, place),
+        argv=argv,
         env=_environment(order, place, attempt.seats(lane), (task, rank, port)),
         cwd=place.work,
         log=place.log(label, rank),

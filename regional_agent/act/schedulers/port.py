@@ -51,6 +51,10 @@ class Feature(StrEnum):
     """Attempts outlive the agent and are found again after its restart."""
     FENCE = "fence"
     """It stops an attempt by itself when its contact deadline passes: see `Fencing`."""
+    SANDBOX = "sandbox"
+    """Jobs see neither the agent nor each other."""
+    CONTROL_GROUPS = "control_groups"
+    """Memory, processes and CPU time are bound by the kernel, and no process escapes a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class LaunchOrder:
     directory has been laid by staging. `accelerator` is the model's canonical name; with `CPU`
     or none the places name slots, and no card is shown to the program. `cpus_milli` and
     `memory_bytes` are per replica, `max_runtime_s` per task; 0 = no limit.
+
+    `network`: it asks for the network of the site where that is not open to all.
 
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
@@ -96,6 +102,7 @@ class LaunchOrder:
     places: tuple[Place, ...] = ()
     fence_after_s: int = 0
     contact_s: float = NEVER
+    network: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""

@@ -7,12 +7,13 @@ import errno
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
+from regional_agent.act.isolation import Isolation
 from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, trash_dir
 from regional_agent.act.keeper.orders import Order, Seat, order_json, pairs_of, runs_of
@@ -52,6 +53,7 @@ class ProcessSettings:
     cpus_milli: int = 0
     env: tuple[tuple[str, str], ...] = ()
     keeper_arguments: tuple[str, ...] = ()
+    isolation: Isolation = field(default_factory=Isolation)
 
 
 class ProcessScheduler:
@@ -60,16 +62,31 @@ class ProcessScheduler:
     def __init__(self, settings: ProcessSettings) -> None:
         self._settings = settings
         self._keeper = KeeperClient(settings.state, settings.keeper_arguments)
+        self._groups: str | None = None
 
     async def capabilities(self) -> Capabilities:
-        """Everything the port knows; contact deadlines only where the keeper that runs, which may
-        be older than this agent, keeps them."""
+        """Everything the port knows, and of what the host decides what it gives. Asks anew: the
+        keeper may be another one, and older than this agent."""
         hello = await self._ask("hello")
+        self._groups = self._why_no_groups(hello)
         missing = set() if hello["protocol"] >= PROTOCOL_FENCE else {Feature.FENCE}
+        if self._groups:
+            missing.add(Feature.CONTROL_GROUPS)
+        if self._settings.isolation.sandbox is None or not hello.get("sandbox"):
+            missing.add(Feature.SANDBOX)
         return Capabilities("process", frozenset(Feature) - missing)
+
+    def _why_no_groups(self, hello: Mapping[str, Any]) -> str:
+        """Why jobs get no control groups; empty if they do."""
+        if not self._settings.isolation.limits:
+            return "not asked for"
+        groups = hello.get("groups", "the keeper that runs is older than this agent")
+        return groups if isinstance(groups, str) else ""
 
     async def submit(self, order: LaunchOrder) -> Submitted | Refusal:
         """See the port. Refuses capacity_taken, disk_full, submit_failed."""
+        if self._groups is None:
+            await self.capabilities()
         body = order_json(self._order(order))
         try:
             answer = await self._ask(
@@ -190,6 +207,8 @@ class ProcessScheduler:
             width=order.width,
             places=tuple(_seat(place) for place in order.places),
             fence_after_s=order.fence_after_s,
+            sandbox=self._settings.isolation.of(network=order.network or order.replicas > 1),
+            grouped=self._groups == "",
         )
 
 

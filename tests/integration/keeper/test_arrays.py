@@ -28,7 +28,8 @@ async def test_every_task_runs_once_and_results_come_as_runs(site: Site) -> None
 
 
 async def test_never_more_at_once_than_its_width(site: Site) -> None:
-    run = "mkdir lane.$$ && ls -d lane.* | wc -l >> seen; sleep 0.05; rmdir lane.$$"
+    mine = "lane.$TRADEWIND_TASK"
+    run = f"mkdir {mine} && ls -d lane.* | wc -l >> seen; sleep 0.05; rmdir {mine}"
     await site.run(array("job-1", run, 20, 3))
     seen = [int(n) for n in (site.work("job-1") / "seen").read_text().split()]
     assert len(seen) == 20 and max(seen) == 3

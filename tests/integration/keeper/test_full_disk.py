@@ -57,7 +57,8 @@ async def test_jobs_live_through_a_full_disk(small_disk: Path) -> None:
 
 async def test_nothing_is_started_that_cannot_be_remembered(small_disk: Path) -> None:
     site = Site(small_disk / "state")
-    await site.scheduler.submit(array("job-1", "echo $TRADEWIND_TASK >> /dev/null", 4000, 4))
+    tasks = 1000 if site.isolated else 4000  # about as long
+    await site.scheduler.submit(array("job-1", "echo $TRADEWIND_TASK >> /dev/null", tasks, 4))
     filler = small_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as file:  # noqa: PT011
         while True:
@@ -69,7 +70,7 @@ async def test_nothing_is_started_that_cannot_be_remembered(small_disk: Path) ->
     assert site.keeper_pid() == keeper
     # A task whose log could not be opened has failed; none was lost, and none is missing.
     done = state.tasks.with_outcome(OutcomeKind.SUCCEEDED).count
-    assert done + state.tasks.with_outcome(OutcomeKind.FAILED).count == 4000
+    assert done + state.tasks.with_outcome(OutcomeKind.FAILED).count == tasks
     await site.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from federation.runs import Runs
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind
 from regional_agent.session.ledger import Place
-from tests.keeper_site import PYTHON, Site, array, order, wait_for_file, wait_gone
+from tests.keeper_site import PYTHON, Site, array, order, wait_for_file
 
 RENDEZVOUS = """
 import os, socket
@@ -46,8 +46,7 @@ async def test_one_lost_member_ends_the_gang(site: Site) -> None:
     run = "echo $$ > pid$RANK; [ $RANK = 1 ] && { sleep 0.3; exit 9; }; exec sleep 60"
     state = await site.run(order(run=run, replicas=3, grace_s=2), timeout_s=8)
     assert state.outcome == Outcome(OutcomeKind.FAILED, exit_code=9)
-    for rank in range(3):
-        wait_gone(int((site.work("job-1") / f"pid{rank}").read_text()))
+    await site.until_nothing_runs("job-1")
 
 
 async def test_a_killed_member_ends_the_gang_even_if_others_ignore_the_signal(
@@ -68,11 +67,11 @@ async def test_a_member_that_is_done_early_is_no_loss(site: Site) -> None:
 async def test_cancel_reaches_every_rank(site: Site) -> None:
     run = "echo $$ > pid$RANK; exec sleep 60"
     await site.scheduler.submit(order(run=run, replicas=3))
-    pids = [int(await wait_for_file(site.work("job-1") / f"pid{r}")) for r in range(3)]
+    for rank in range(3):
+        await wait_for_file(site.work("job-1") / f"pid{rank}")
     await site.scheduler.cancel("job-1", grace_s=5)
     assert (await site.ended("job-1")).outcome == Outcome(OutcomeKind.CANCELLED)
-    for pid in pids:
-        wait_gone(pid)
+    await site.until_nothing_runs("job-1")
 
 
 async def test_an_array_of_gangs(site: Site) -> None:

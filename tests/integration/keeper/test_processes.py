@@ -74,7 +74,8 @@ async def test_no_descriptor_of_the_keeper_gets_through(site: Site) -> None:
 
 
 async def test_stdin_is_empty_and_session_its_own(site: Site) -> None:
-    code = "import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getpid())"
+    # In a sandbox the leader of the session stays outside, which shows as 0.
+    code = "import os, sys; print(repr(sys.stdin.read()), os.getsid(0) in (0, os.getpid()))"
     await site.run(order(argv=(PYTHON, "-c", code)))
     assert await site.log("job-1") == "'' True\n"
 
@@ -153,14 +154,14 @@ async def test_cancel_gives_the_program_its_grace(site: Site) -> None:
 async def test_what_ignores_the_signal_is_killed_with_all_it_started(site: Site) -> None:
     run = "trap '' TERM; sh -c 'echo $$ > child; sleep 60' & echo $$ > parent; sleep 60"
     await site.scheduler.submit(order(run=run))
-    pids = [int(await wait_for_file(site.work("job-1") / name)) for name in ("child", "parent")]
+    for name in ("child", "parent"):
+        await wait_for_file(site.work("job-1") / name)
     began_s = time.monotonic()
     await site.scheduler.cancel("job-1", grace_s=1)
     state = await site.ended("job-1")
     assert state.outcome == Outcome(OutcomeKind.CANCELLED)
     assert 0.9 < time.monotonic() - began_s < 4
-    for pid in pids:
-        wait_gone(pid)
+    await site.until_nothing_runs("job-1")
 
 
 async def test_a_child_may_save_after_its_shell_has_died(site: Site) -> None:
@@ -225,7 +226,8 @@ async def test_memory_over_the_limit_ends_the_program(site: Site) -> None:
     )
     state = await site.run(order(argv=(PYTHON, "-c", code), memory_bytes=100 * 2**20))
     assert state.outcome == Outcome(OutcomeKind.OUT_OF_MEMORY)
-    assert state.usage.max_rss_bytes > 100 * 2**20
+    # A control group ends it at the limit, without one it was seen over it.
+    assert state.usage.max_rss_bytes > (90 if site.isolated else 100) * 2**20
 
 
 async def test_leftovers_end_with_their_task(site: Site) -> None:
@@ -233,8 +235,7 @@ async def test_leftovers_end_with_their_task(site: Site) -> None:
     run = "sleep 60 & echo $! > plain; setsid sh -c 'echo $$ > daemon; sleep 60' & sleep 0.3"
     state = await site.run(order(run=run))
     assert state.outcome == Outcome(OutcomeKind.SUCCEEDED)
-    for name in ("plain", "daemon"):
-        wait_gone(int((site.work("job-1") / name).read_text()))
+    await site.until_nothing_runs("job-1")
 
 
 async def test_no_zombies_are_left(site: Site) -> None:
@@ -252,7 +253,8 @@ async def test_usage_of_a_running_program(site: Site) -> None:
     await wait_for_file(site.state / "attempts/job-1/logs/output")
     await asyncio.sleep(0.5)
     sample = (await site.scheduler.usage(["job-1", "other-1"]))["job-1"]
-    assert sample.cpu_ms > 0 and sample.rss_bytes > 0 and sample.processes == 1
+    assert sample.cpu_ms > 0 and sample.rss_bytes > 0
+    assert sample.processes == (3 if site.isolated else 1)
     await site.scheduler.cancel("job-1", 0)
     await site.ended("job-1")
     assert await site.scheduler.usage(["job-1"]) == {}
