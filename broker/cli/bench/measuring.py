@@ -11,12 +11,21 @@ import gc
 import json
 import resource
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from broker.cli.bench.comparing import (
+    cost_for_as_much,
+    is_better,
+    least_cost,
+    placed_value,
+)
 from broker.cli.bench.instances import Document, Size, an_instance, changed
 from broker.decide.baselines import Baseline, decide_simply
+from broker.decide.case import build_case
 from broker.decide.decision import Budget, decide
+from broker.decide.prepared import prepare
 from broker.decide.problem_file import problem_from_json
 from broker.model.plan import Plan
 from broker.model.problem import Problem
@@ -37,14 +46,19 @@ class Task:
     budgets_s: tuple[float, ...]
     warm_budget_s: float
     file: str = ""
+    savings: bool = False
+    """Also look for what could be saved at most: takes longer than all decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One decision. `cost_share` is its cost against that of the first baseline, less one;
     `placed_share` the same for what it placed (by value, or accelerators where nothing has one);
+    `like_share` the cost share once it has let go of what it places more; `saving_share` what could
+    be saved of its cost at most, by any plan that places as much of every priority.
     `moved` the share of copies of jobs still there that a warm decision moved. None = not known.
-    `peak_mib` is the largest resident memory of the process so far."""
+    `beaten_by` names a baseline that is better: there must be none. `peak_mib` is the largest
+    resident memory of the process so far."""
 
     how: str
     status: str
@@ -55,39 +69,48 @@ class Measured:
     cost_usd: float
     cost_share: float
     placed_share: float
+    like_share: float | None
+    saving_share: float | None
     moved: float | None
+    beaten_by: str
     peak_mib: float
     notes: tuple[str, ...] = ()
 
 
 def measure(task: Task) -> list[Measured]:
-    """Baselines, then a cold decision for each budget, then a warm one after a few changes."""
+    """Baselines, then a cold decision for each budget, then a warm one after a few changes, which
+    also takes over what the last cycle knew of pairs (`prepare`)."""
     document = _document(task)
     problem = problem_from_json(document)
     gc.freeze()
     rows: list[Measured] = []
-    first: Plan | None = None
+    simple: dict[str, Plan] = {}
     for baseline in Baseline:
         before = _cpu_s()
         plan = decide_simply(problem, baseline)
-        first = first or plan
-        rows.append(_row(baseline.value, plan, _cpu_s() - before, problem, first, None))
+        spent = _cpu_s() - before
+        simple[baseline.value] = plan
+        rows.append(_Row(problem, simple).of(baseline.value, plan, spent))
     cold: Plan | None = None
     for budget_s in task.budgets_s:
         before = _cpu_s()
         cold = decide(problem, Budget(cpu_s=budget_s))
-        how = f"cold, budget {budget_s:g} s"
-        rows.append(_row(how, cold, _cpu_s() - before, problem, first or cold, None))
+        spent = _cpu_s() - before
+        rows.append(_Row(problem, simple).of(f"cold, budget {budget_s:g} s", cold, spent))
     if cold is None or cold.prices is None:
         return rows
     later = problem_from_json(changed(document, CHANGED_SHARE, task.seed))
     later = replace(later, warm=Warm(cold.assignments, cold.prices))
-    fifo = decide_simply(later, Baseline.FIFO)
+    last = prepare(problem)
     before = _cpu_s()
-    warm = decide(later, Budget(cpu_s=task.warm_budget_s))
+    warm = decide(later, Budget(cpu_s=task.warm_budget_s), prepared=prepare(later, last))
     spent = _cpu_s() - before
+    simple = {baseline.value: decide_simply(later, baseline) for baseline in Baseline}
+    moved = _moved(cold, warm, later)
     how = f"warm, budget {task.warm_budget_s:g} s"
-    rows.append(_row(how, warm, spent, later, fifo, _moved(cold, warm, later)))
+    rows.append(_Row(later, simple, moved).of(how, warm, spent))
+    if task.savings:
+        rows[-2] = replace(rows[-2], saving_share=_saving(problem, cold))
     return rows
 
 
@@ -100,29 +123,42 @@ def _document(task: Task) -> Document:
     return document
 
 
-def _row(
-    how: str, plan: Plan, cpu_s: float, problem: Problem, first: Plan, moved: float | None
-) -> Measured:
-    placed, before = _placed(plan, problem), _placed(first, problem)
-    return Measured(
-        how=how,
-        status=plan.status.value,
-        cpu_s=round(cpu_s, 4),
-        objective_usd=plan.objective_usd,
-        bound_usd=plan.bound_usd,
-        gap=plan.gap,
-        cost_usd=plan.cost_usd,
-        cost_share=plan.cost_usd / first.cost_usd - 1 if first.cost_usd else 0.0,
-        placed_share=placed / before - 1 if before else 0.0,
-        moved=moved,
-        peak_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        notes=plan.notes,
-    )
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A problem and what the baselines make of it."""
+
+    problem: Problem
+    simple: Mapping[str, Plan]
+    moved: float | None = None
+
+    def of(self, how: str, plan: Plan, cpu_s: float) -> Measured:
+        problem = self.problem
+        first = next(iter(self.simple.values()), plan)
+        placed, before = placed_value(problem, plan), placed_value(problem, first)
+        like = cost_for_as_much(problem, plan, first)
+        better = [name for name, other in self.simple.items() if is_better(problem, other, plan)]
+        return Measured(
+            how=how,
+            status=plan.status.value,
+            cpu_s=round(cpu_s, 4),
+            objective_usd=plan.objective_usd,
+            bound_usd=plan.bound_usd,
+            gap=plan.gap,
+            cost_usd=plan.cost_usd,
+            cost_share=plan.cost_usd / first.cost_usd - 1 if first.cost_usd else 0.0,
+            placed_share=placed / before - 1 if before else 0.0,
+            like_share=None if like is None or not first.cost_usd else like / first.cost_usd - 1,
+            saving_share=None,
+            moved=self.moved,
+            beaten_by="" if how in self.simple else ", ".join(better),
+            peak_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            notes=plan.notes,
+        )
 
 
-def _placed(plan: Plan, problem: Problem) -> float:
-    values = problem.objective.value_usd_per_accelerator
-    return sum(values.get(level, 1.0) * count for level, count in plan.placed.items())
+def _saving(problem: Problem, plan: Plan) -> float | None:
+    least = least_cost(build_case(problem), plan)
+    return None if least is None or not plan.cost_usd else 1 - least / plan.cost_usd
 
 
 def _moved(before: Plan, after: Plan, problem: Problem) -> float:

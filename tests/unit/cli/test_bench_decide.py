@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 
 import pytest
 
+from broker.cli.bench.comparing import cost_for_as_much, is_better, least_cost
+from broker.cli.bench.decide_tables import by_size, every_decision
 from broker.cli.bench.instances import Size, an_instance, changed
 from broker.cli.bench.measuring import Measured, Task, measure, task_from_json, task_to_json
 from broker.cli.commands import bench_decide
 from broker.cli.exits import Failure
+from broker.decide.baselines import Baseline, decide_simply
+from broker.decide.case import build_case
+from broker.decide.decision import Budget, decide
 from broker.decide.problem_file import problem_from_json
+from broker.model.plan import PlanStatus
+from broker.model.problem import Mode
 
 SMALL = Task(Size(8, 120, 30), 1, "scalar", (0.5,), 0.2)
 
@@ -34,6 +42,49 @@ def test_larger_ones_are_decided_again_warm() -> None:
     warm: Measured = rows[-1]
     assert warm.how == "warm, budget 0.2 s"
     assert warm.moved is not None and warm.moved <= 0.02
+
+
+def test_no_baseline_is_better_in_either_mode() -> None:
+    for mode in ("scalar", "place_first"):
+        for seed in range(1, 6):
+            for row in measure(Task(Size(30, 500, 120, 1.5), seed, mode, (0.3,), 0.15)):
+                assert not row.beaten_by, f"{mode} seed {seed}: {row}"
+
+
+def test_a_plan_that_is_worse_is_found_out() -> None:
+    problem = problem_from_json(an_instance(Size(20, 300, 60), 1))
+    good, simple = decide(problem), decide_simply(problem, Baseline.FIRST_CLUSTER)
+    assert is_better(problem, good, simple) and not is_better(problem, simple, good)
+    assert not is_better(problem, good, good)
+    first = replace(problem, objective=replace(problem.objective, mode=Mode.PLACE_FIRST))
+    more = replace(simple, placed={**good.placed, 3: good.placed[3] + 1})
+    assert is_better(first, more, good)
+
+
+def test_letting_go_of_what_is_placed_more_never_costs() -> None:
+    problem = problem_from_json(an_instance(Size(40, 900, 160), 2))
+    good, simple = decide(problem, Budget(1.0)), decide_simply(problem, Baseline.FIFO)
+    for_as_much = cost_for_as_much(problem, good, simple)
+    assert for_as_much is not None and 0 < for_as_much <= good.cost_usd
+    assert cost_for_as_much(problem, good, good) == pytest.approx(good.cost_usd)
+    assert cost_for_as_much(problem, simple, good) is None
+
+
+def test_no_plan_costs_less_than_the_least_cost() -> None:
+    for seed in (1, 2):
+        problem = problem_from_json(an_instance(Size(10, 200, 50), seed))
+        plan = decide(problem)
+        least = least_cost(build_case(problem), plan)
+        assert plan.status is PlanStatus.OPTIMAL
+        assert least is not None and 0 < least <= plan.cost_usd + 1e-6
+
+
+def test_each_size_and_load_has_one_line() -> None:
+    rows = [{"problem": f"10,200,50 load 1 seed {s}", **asdict(r)}
+            for s in (1, 2) for r in measure(replace(SMALL, seed=s))]  # fmt: skip
+    table = by_size(rows, frozenset(b.value for b in Baseline))
+    assert len(table.rows) == 1 and table.rows[0][3] == "0, 2 of 2 proved"
+    assert len(every_decision(rows).rows) == 8
 
 
 def test_a_task_survives_the_pipe() -> None:
