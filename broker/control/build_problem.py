@@ -10,16 +10,22 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from broker.control.closed_clusters import avoided, not_named, not_trusted, rtt_unknown
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
 from broker.control.site_rules import site_refusal
 from broker.control.tenant_limits import tenants_of
-from broker.control.waitlist import WaitingClass
+from broker.control.waitlist import (
+    WaitingClass,
+    expected_s,
+    planned_deadline_ms,
+    planned_runtime_s,
+)
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
 from broker.model.jobs import Attempt, Job
-from broker.model.policies import ISOLATION_GRADES, Ruling
+from broker.model.policies import Ruling
 from broker.sense.accounting import free_pools
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import StartDelays, StartEstimate
@@ -32,7 +38,6 @@ GIB = 1024**3
 FRAGMENTATION_USD_PER_NODE = 0.05
 """A nudge to keep whole nodes free for gangs; far below any real price, so it decides ties."""
 PLANNED_COPIES_MAX = 100_000
-ISOLATION_RANK = {grade: rank for rank, grade in enumerate(ISOLATION_GRADES)}
 CPU = "CPU"
 
 
@@ -253,8 +258,10 @@ def _job(
     rtt = place.max_rtt
     user_region = waiting.user_region
     latency_usd = waiting.ruling.latency_usd_per_ms if waiting.ruling and user_region else 0.0
-    deadline_ms = spec.deadline_ms(job.created_ms)
-    runtime_s = spec.expected_runtime_s or spec.max_runtime_s or 24 * 3600
+    deadline_ms, runtime_s = spec.deadline_ms(job.created_ms), expected_s(spec)
+    if len(waiting.members) > 1:  # what holds for all of them
+        deadline_ms = planned_deadline_ms(spec, job.created_ms)
+        runtime_s = planned_runtime_s(spec)
     return pm.Job(
         id=waiting.key,
         tenant=job.tenant,
@@ -296,10 +303,10 @@ def _excluded(
     for view in views:
         refusal = (
             policy_refusal(waiting.ruling, view, distances)
-            or _not_named(waiting.spec, view)
-            or _not_trusted(waiting, view)
-            or _avoided(waiting.job, view, world.now_ms)
-            or _rtt_unknown(waiting.spec, view, distances.known)
+            or not_named(waiting.spec, view)
+            or not_trusted(waiting.job, waiting.spec, view)
+            or avoided(waiting.job, view, world.now_ms)
+            or rtt_unknown(waiting.spec, view, distances.known)
             or _starts_late(waiting.spec, view, world)
             or site_refusal(waiting.job.tenant, waiting.spec, view, world.now_ms)
         )
@@ -308,64 +315,7 @@ def _excluded(
     return found
 
 
-def _not_named(spec: JobSpec, view: ClusterView) -> Refusal | None:
-    name, region = view.identity.name, view.identity.region
-    place = spec.placement
-    if place.clusters and name not in place.clusters:
-        return Refusal(
-            RefusalCode.CLUSTER_NOT_ALLOWED,
-            name,
-            needed=f"one of {', '.join(place.clusters)}",
-            advice=f"add {name} to placement.clusters",
-        )
-    if name in place.avoid or region in place.avoid:
-        return Refusal(
-            RefusalCode.CLUSTER_NOT_ALLOWED,
-            name,
-            available="the job avoids it",
-            advice=f"remove {name if name in place.avoid else region} from placement.avoid",
-        )
-    return None
 
-
-def _not_trusted(waiting: Waiting, view: ClusterView) -> Refusal | None:
-    identity, spec = view.identity, waiting.spec
-    if identity.tenants and waiting.job.tenant not in identity.tenants:
-        return Refusal(
-            RefusalCode.TENANT_NOT_ALLOWED,
-            identity.name,
-            available=f"does not take jobs of tenant {waiting.job.tenant}",
-        )
-    if view.capacity is None:
-        return None  # never heard of: what it can is as unknown as what it has
-    wanted = spec.resources.isolation
-    if wanted and ISOLATION_RANK[wanted] > ISOLATION_RANK.get(identity.isolation, 0):
-        return Refusal(
-            RefusalCode.ISOLATION_TOO_WEAK, identity.name, wanted, identity.isolation
-        )
-    if spec.image and "images" not in identity.capabilities:
-        return Refusal(
-            RefusalCode.UNSUPPORTED,
-            identity.name,
-            needed=f"a site that runs images (for {spec.image})",
-            available=f"scheduler {identity.scheduler or 'unknown'} without images",
-        )
-    return None
-
-
-def _avoided(job: Job, view: ClusterView, now_ms: int) -> Refusal | None:
-    for entry in job.avoid:
-        if entry.cluster == view.identity.name and entry.until_ms > now_ms:
-            left = format_duration(max((entry.until_ms - now_ms) // 1000, 1))
-            known = entry.code in RefusalCode.__members__.values()
-            code = RefusalCode(entry.code) if known else RefusalCode.NOT_CHOSEN
-            return Refusal(
-                code,
-                view.identity.name,
-                available="refused this job a moment ago",
-                advice=f"tried again in {left}",
-            )
-    return None
 
 
 def _starts_late(spec: JobSpec, view: ClusterView, world: World) -> Refusal | None:
@@ -381,19 +331,4 @@ def _starts_late(spec: JobSpec, view: ClusterView, world: World) -> Refusal | No
         needed=f"a start within {format_duration(limit_s)}",
         available=f"{delay_s:.4g} s as measured",
         advice=f"max_start_delay {format_duration(math.ceil(delay_s))}",
-    )
-
-
-def _rtt_unknown(
-    spec: JobSpec, view: ClusterView, known: frozenset[tuple[str, str]]
-) -> Refusal | None:
-    limit = spec.placement.max_rtt
-    if limit is None or (limit.to, view.identity.region) in known:
-        return None
-    return Refusal(
-        RefusalCode.ROUND_TRIP_UNKNOWN,
-        view.identity.name,
-        needed=f"at most {limit.ms:g} ms to {limit.to}",
-        available="nobody measured it",
-        advice="give the agents a latency target there, or type the figure",
     )

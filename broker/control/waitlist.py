@@ -2,7 +2,8 @@
 
 A cycle costs by classes, not by jobs: ten thousand runs of a sweep that wait are looked at once.
 What decides is all of a job but what it is called and what it runs, so whatever is added to the
-format later decides too, until somebody says that it does not.
+format later decides too, until somebody says that it does not. Run times and deadlines count in
+steps: jobs that differ by little are planned as one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,18 @@ from broker.control.cold_start import blobs_of
 from broker.model.jobs import Job
 from broker.model.policies import Ruling
 from federation.ids import JobId
-from federation.jobs import JobSpec
+from federation.jobs import JobSpec, runtime_bucket_s
 
 _NOT_DECIDING = {
     "name", "run", "command", "env", "secrets", "labels", "outputs", "retry", "priority",
     "files", "workdir",
 }  # fmt: skip
+_IN_STEPS = {"deadline", "expected_runtime_s", "max_runtime_s"}
+
+_DAY_S = 24 * 3600
+_DEADLINE_STEPS_MS = (900_000, 300_000, 60_000, 15_000, 5_000, 1_000)
+_DEADLINE_SHARE = 50
+"""A step is at most this part of the time from the submission to the deadline."""
 
 TEXTS_MAX = 1_000
 Age = tuple[int, JobId]
@@ -35,7 +42,9 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
         job.priority,
         job.avoid,
         job.not_before_ms,
-        spec.deadline_ms(job.created_ms),
+        planned_deadline_ms(spec, job.created_ms),
+        planned_runtime_s(spec),
+        runtime_bucket_s(spec.max_runtime_s or _DAY_S),
         _deciding_text(spec),
         tuple(sorted(blobs_of(spec).items())),
         ruling.policies,
@@ -46,7 +55,33 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
     )
 
 
-_deciding = attrgetter(*(name for name in JobSpec.model_fields if name not in _NOT_DECIDING))
+def planned_deadline_ms(spec: JobSpec, created_ms: int) -> int | None:
+    """The deadline that the class of a job is planned with, in UTC epoch ms: never later than its
+    own, and earlier by less than a fiftieth of the time it has, and than a quarter of an hour."""
+    at_ms = spec.deadline_ms(created_ms)
+    if at_ms is None:
+        return None
+    most_ms = (at_ms - created_ms) // _DEADLINE_SHARE
+    step_ms = next((step for step in _DEADLINE_STEPS_MS if step <= most_ms), 1)
+    return at_ms // step_ms * step_ms
+
+
+def planned_runtime_s(spec: JobSpec) -> int:
+    """The run time that the class of a job is planned with: in steps of 10 %, rounded up; exact
+    where a budget or a deadline depends on it."""
+    exact_s = expected_s(spec)
+    tied = spec.deadline is not None or spec.placement.budget_micro_usd is not None
+    return exact_s if tied else runtime_bucket_s(exact_s)
+
+
+def expected_s(spec: JobSpec) -> int:
+    """How long a job is expected to run, as far as it says."""
+    return spec.expected_runtime_s or spec.max_runtime_s or _DAY_S
+
+
+_deciding = attrgetter(
+    *(name for name in JobSpec.model_fields if name not in _NOT_DECIDING | _IN_STEPS)
+)
 _texts: dict[tuple[int, ...], tuple[object, str]] = {}
 """By the identities of the values that decide: the jobs of a sweep share them. The values are kept
 with the text, so that no other can come to have their identity."""
@@ -59,7 +94,7 @@ def _deciding_text(spec: JobSpec) -> str:
     if known is None:
         if len(_texts) >= TEXTS_MAX:
             _texts.clear()
-        text = spec.model_dump_json(exclude=_NOT_DECIDING, exclude_defaults=True)
+        text = spec.model_dump_json(exclude=_NOT_DECIDING | _IN_STEPS, exclude_defaults=True)
         known = _texts[key] = values, text
     return known[1]
 
