@@ -15,6 +15,7 @@ from broker.cli.formatting import (
     mapping,
     mappings,
     milliseconds,
+    moment,
     number,
     seconds,
     text,
@@ -50,10 +51,18 @@ def candidate_table(explanation: Explanation) -> Table:
 
 
 def _start_in(candidate: Mapping[str, Any]) -> str:
-    """The middle, and what nine of ten starts keep, where that says more."""
-    usual = seconds(candidate.get("start_delay_s"))
-    late = seconds(candidate.get("start_delay_p90_s"))
-    return usual if late in (NONE, usual) else f"{usual}-{late}"
+    """The middle, and what nine of ten starts keep, where that says more; where a place is taken,
+    after the wait for room, and `?` where no room is in sight."""
+    usual = number(candidate.get("start_delay_s"))
+    late = number(candidate.get("start_delay_p90_s"))
+    room = candidate.get("room_in_s")
+    if isinstance(room, list) and len(room) == 2:
+        usual = (usual or 0.0) + (number(room[0]) or 0.0)
+        late = (late or 0.0) + (number(room[1]) or 0.0)
+    elif at(candidate, "why_not", "code") in ("no_capacity", "no_cpus", "no_memory"):
+        return "?"
+    first, last = seconds(usual), seconds(late)
+    return first if last in (NONE, first) else f"{first}-{last}"
 
 
 def _mark(candidate: Mapping[str, Any]) -> str:
@@ -95,7 +104,7 @@ def waiting_table(explanation: Explanation) -> Table:
     table = Table(
         (
             Column("cluster"), Column("pool"), Column("standing", fold=True),
-            Column("what binds", fold=True),
+            Column("what binds", fold=True), Column("would start it now", fold=True),
         ),
         empty="",
     )  # fmt: skip
@@ -104,9 +113,10 @@ def waiting_table(explanation: Explanation) -> Table:
         table.rows.append((
             text(reason.get("cluster")), text(reason.get("pool")),
             (standing if standing != NONE else text(reason.get("code"))).replace("_", " "),
-            _sentence(reason),
+            text(reason.get("text")) if reason.get("change") else _sentence(reason),
+            text(reason.get("change")),
         ))  # fmt: skip
-    return table
+    return table.without_blank_columns()
 
 
 def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
@@ -119,9 +129,23 @@ def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
         checked = at(explanation, "smallest_change", "verified") is True
         proof = ", tried by solving again" if checked else ", estimated"
         lines.append(f"Smallest change that would start it: {change}{place}{proof}.")
+    lines.extend(_unchanged(mapping(explanation.get("starts_unchanged")), now))
     lines.extend(_decision(mapping(explanation.get("decision")), now))
     lines.extend(_others(mapping(explanation.get("others"))))
     return lines
+
+
+def _unchanged(starts: Mapping[str, Any], now: Now) -> list[str]:
+    """When it starts if nothing changes, and how far such predictions can be trusted."""
+    first, last = moment(starts.get("from_at"), now), moment(starts.get("until_at"), now)
+    if first == NONE:
+        return []
+    span = f"at {first}" if first == last else f"between {first} and {last}"
+    line = f"If nothing changes it starts {span} in {text(starts.get('cluster'))}"
+    made, kept = number(starts.get("predictions")), number(starts.get("within_until"))
+    if not made or kept is None:
+        return [f"{line}; no such prediction has come due here yet."]
+    return [f"{line}; of {made:,.0f} such predictions {kept:.0%} came true by the later time."]
 
 
 def _terms(explanation: Explanation) -> list[str]:
@@ -152,6 +176,9 @@ def _decision(decision: Mapping[str, Any], now: Now) -> list[str]:
     gap = number(decision.get("gap"))
     if gap is not None:
         line += f", within {gap:.2%} of the best possible"
+    bound = usd(decision.get("bound_usd"))
+    if bound != NONE:
+        line += f" (objective {usd(decision.get('objective_usd'))}, bound {bound})"
     spent = seconds(decision.get("cpu_s"))
     return [f"{line}, {spent} of CPU time." if spent != NONE else f"{line}."]
 

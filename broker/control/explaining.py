@@ -8,33 +8,42 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World, build
+from broker.control.candidate_table import (
+    Rooms,
+    change_json,
+    decision_json,
+    job_rows,
+    waiting_rows,
+)
 from broker.control.cold_start import blobs_of
 from broker.control.office import Office
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
+from broker.control.queue_place import Place, place_in
+from broker.control.room import Line, ahead_of, rooms
 from broker.control.sites import Sites
 from broker.control.viewing import Viewer
-from broker.decide.explain import Candidate, Explanation, candidates, explain_unplaced
-from broker.feedback.ports import Ledger
-from broker.model.fleet import Fleet
+from broker.decide.explain import Explanation, explain_copy, explain_unplaced
+from broker.feedback.decision_entries import DecisionDays
+from broker.feedback.ports import FeedbackUnavailable, Ledger
 from broker.model.jobs import Attempt, Job, JobPhase
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.sense.fleet import read_tenants
-from broker.sense.start_delay import StartEstimate
 from broker.state.projection import Projection
 from federation.environment import Clock
-from federation.ids import Cluster, JobId, Tenant
+from federation.ids import JobId, Tenant
 from federation.jobs import JobSpec
 from federation.runs import Runs
-from federation.units import format_utc
 
+CALIBRATED_MS = 7 * 24 * 3600 * 1000
+"""Of how many days predictions are looked at for how they came true."""
 IMAGINED = JobId("j0000000000000000")
 
 
@@ -62,7 +71,7 @@ class Explainer:
         """A job's receipt while it runs or has ended; what it waits for while it waits."""
         answer: dict[str, Any]
         if job.phase in (JobPhase.QUEUED, JobPhase.HELD):
-            answer = await self._decide(job, spec)
+            answer = await self._in_queue(job, spec) or await self._decide(job, spec)
             if job.awaits:
                 answer["summary"] = f"{job.awaits_text}; then {answer['summary']}"
         else:
@@ -71,6 +80,8 @@ class Explainer:
         answer["summary"] = answer.get("summary") or _summary(job)
         answer["others"] = self._others(job, viewer)
         answer["prepared_in"] = self._office.prepared_in(job.id)
+        if answer["waiting"]:
+            answer["starts_unchanged"] = await self._unchanged(answer["waiting"])
         return answer
 
     async def dry_run(self, spec: JobSpec, tenant: str, viewer: Viewer) -> dict[str, Any]:
@@ -89,6 +100,8 @@ class Explainer:
         )
         answer = await self._decide(job, spec)
         answer["others"] = self._others(job, viewer)
+        if answer["waiting"]:
+            answer["starts_unchanged"] = await self._unchanged(answer["waiting"])
         return answer
 
     # A decision made for the answer -------------------------------------------------------------
@@ -99,10 +112,60 @@ class Explainer:
         copies = max(copies_wanted(replace(job, held=False, awaits=()), limit), 1)
         problem = build(world, [Waiting.under(ruling, job, copies)])
         decided = await self._office.decide(problem)
+        found = await asyncio.to_thread(self._rooms, problem, decided.plan, world)
         told = await asyncio.to_thread(
-            _answer, problem, decided.plan, Waiting.under(ruling, job, copies), world, decided.cpu_s
-        )
+            _answer, problem, decided.plan, Waiting.under(ruling, job, copies), world,
+            (decided.cpu_s, found),
+        )  # fmt: skip
         return {**told, "policies": list(ruling.policies)}
+
+    async def _in_queue(self, job: Job, spec: JobSpec) -> dict[str, Any] | None:
+        """Where a job stands in the queue that the last cycle of this leader left; None where it
+        did not look at it."""
+        leading = self._office.leading()
+        place = place_in(self._office.last_cycle, job.id) if leading else None
+        if place is None:
+            return None
+        blobs, said_s = blobs_of(spec), self._office.said_runtime_s
+        told = await asyncio.to_thread(_answer_in_queue, place, self.world(), said_s, blobs)
+        return {**told, "policies": list(place.cycle.policies.get(place.head, ()))}
+
+    def _rooms(self, problem: Problem, plan: Plan, world: World) -> Rooms:
+        """When one more job finds room behind the queue that the last cycle left."""
+        job = problem.jobs[0]
+        if not any(u.job == job.id for u in plan.unplaced):
+            return {}
+        attempts = [a for of_cluster in world.attempts.values() for a in of_cluster]
+        last = self._office.last_cycle
+        if last is not None and self._office.leading():
+            queue = (last.problem, last.decided.plan)
+        else:
+            queue = (replace(problem, jobs=()), replace(plan, assignments=(), unplaced=()))
+        line = Line(*queue, attempts, self._office.said_runtime_s, world.now_ms)
+        return rooms(line, job, ahead_of(line, job, {}))
+
+    async def _unchanged(self, waiting: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """When it starts if nothing changes, where room is all it waits for; with how such
+        predictions came true in the last days."""
+        near = [row for row in waiting if row["room_from_at"]]
+        if not near:
+            return None
+        first = min(near, key=lambda row: (row["room_from_at"], row["room_until_at"]))
+        to_ms = self._clock.now_ms() + 1
+        try:
+            days = await self._ledger.decision_days(to_ms - CALIBRATED_MS, to_ms)
+        except FeedbackUnavailable:
+            days = DecisionDays()
+        made = [total for total in days.calibration if total.kind == "wait"]
+        count = sum(total.predictions for total in made)
+        return {
+            "from_at": first["room_from_at"],
+            "until_at": first["room_until_at"],
+            "cluster": first["cluster"],
+            "predictions": count,
+            "within_from": sum(t.within_p50 for t in made) / count if count else None,
+            "within_until": sum(t.within_p90 for t in made) / count if count else None,
+        }
 
     def world(self) -> World:
         """The world at this instant, as this replica sees it."""
@@ -167,10 +230,13 @@ def _summary(job: Job) -> str:
 
 
 def _answer(
-    problem: Problem, plan: Plan, waiting: Waiting, world: World, cpu_s: float
+    problem: Problem, plan: Plan, waiting: Waiting, world: World, more: tuple[float, Rooms]
 ) -> dict[str, Any]:
-    job = waiting.job
-    rows = candidate_rows(problem, job.id, plan, world, blobs_of(waiting.spec))
+    """What a decision made for the answer says. `more`: its CPU seconds, and where it is expected
+    to find room."""
+    cpu_s, rooms = more
+    job = next(job for job in problem.jobs if job.id == waiting.job.id)
+    rows = job_rows(problem, job, plan, world, (blobs_of(waiting.spec), rooms))
     waits: Explanation | None = None
     if any(u.job == job.id for u in plan.unplaced):
         waits = explain_unplaced(problem, plan, job.id)
@@ -178,34 +244,31 @@ def _answer(
     return {
         "chosen": picked,
         "candidates": rows,
-        "waiting": waiting_rows(waits),
-        "smallest_change": None if picked else change_json(waits),
+        "waiting": waiting_rows(waits, job, rooms),
+        "smallest_change": None if picked else change_json(waits, job),
         "decision": decision_json("", plan, world.now_ms, cpu_s),
         "summary": f"would start on {picked['cluster']}" if picked else _why(plan, job.id),
     }
 
 
-def waiting_rows(waits: Explanation | None) -> list[dict[str, Any]]:
-    """Per cluster the reason that binds, nearest pool of each."""
-    return [
-        {
-            "cluster": reason.cluster,
-            "pool": reason.pool.partition("/")[2],
-            "standing": reason.standing.value,
-            "code": reason.refusals[0].code.value,
-            "text": reason.refusals[0].text,
-            "advice": reason.refusals[0].advice,
-        }
-        for reason in (waits.reasons if waits else ())
-    ]
-
-
-def change_json(waits: Explanation | None) -> dict[str, Any] | None:
-    """The smallest change that would start it, confirmed by deciding again."""
-    if waits is None or waits.advice is None:
-        return None
-    advice = waits.advice
-    return {"text": advice.text, "cluster": advice.pool.split("/", 1)[0], "verified": True}
+def _answer_in_queue(
+    place: Place, world: World, said_s: Callable[[str], int | None], blobs: Mapping[str, int]
+) -> dict[str, Any]:
+    """Why a job waits beside all that the last cycle decided, and when it will start."""
+    cycle, job = place.cycle, place.job
+    problem, plan = cycle.problem, cycle.decided.plan
+    attempts = [a for of_cluster in world.attempts.values() for a in of_cluster]
+    line = Line(problem, plan, attempts, said_s, world.now_ms)
+    found = rooms(line, job, place.ahead(line))
+    waits = explain_copy(problem, plan, job)
+    return {
+        "chosen": None,
+        "candidates": job_rows(problem, job, plan, world, (blobs, found)),
+        "waiting": waiting_rows(waits, job, found),
+        "smallest_change": change_json(waits, job),
+        "decision": decision_json(cycle.cycle, plan, cycle.started_ms, cycle.decided.cpu_s),
+        "summary": _why(plan, place.head),
+    }
 
 
 def _why(plan: Plan, job_id: str) -> str:
@@ -213,59 +276,3 @@ def _why(plan: Plan, job_id: str) -> str:
         if unplaced.job == job_id:  # the reason nearest to a start, as the cycle records it
             return f"waits: {unplaced.refusal.text}"
     return "waits: no cluster has joined and reported yet"
-
-
-def decision_json(cycle: str, plan: Plan, decided_ms: int, cpu_s: float) -> dict[str, Any]:
-    """How good a plan is known to be, as the API shows it."""
-    return {
-        "cycle": cycle,
-        "status": plan.status.value,
-        "objective_usd": plan.objective_usd,
-        "bound_usd": plan.bound_usd,
-        "gap": plan.gap,
-        "decided_at": format_utc(decided_ms),
-        "cpu_s": round(cpu_s, 4),
-    }
-
-
-def candidate_rows(
-    problem: Problem, job_id: str, plan: Plan, world: World, blobs: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """The candidate table of one job, which starts with these blobs: every pool, cheapest
-    feasible first, CHOSEN marked."""
-    job = next(job for job in problem.jobs if job.id == job_id)
-    starts = {cluster.name: world.start_at(cluster.name, blobs) for cluster in problem.clusters}
-    return [
-        _row(candidate, world.fleet, starts[candidate.cluster])
-        for candidate in candidates(problem, job, plan)
-    ]
-
-
-def _row(candidate: Candidate, fleet: Fleet, start: StartEstimate) -> dict[str, Any]:
-    short = candidate.pool.split("/", 1)[1]
-    price = fleet.clusters[Cluster(candidate.cluster)].prices.get(short)
-    terms = asdict(candidate.terms) if candidate.terms else {}
-    against = None if candidate.chosen or not candidate.refusals else candidate.refusals[0]
-    return {
-        "cluster": candidate.cluster,
-        "pool": short,
-        "region": candidate.region,
-        "accelerator": candidate.accelerator,
-        "feasible": candidate.feasible or candidate.chosen > 0,
-        "chosen": candidate.chosen > 0,
-        "copies": candidate.chosen,
-        "start_delay_s": round(start.p50_s, 3),
-        "start_delay_p90_s": round(start.p90_s, 3),
-        "fetch_bytes": start.fetch_bytes,
-        "starts_measured": start.samples,
-        "rate_usd_per_hour": candidate.rate_usd_per_h,
-        "total_usd": candidate.terms.total_usd if candidate.terms else None,
-        "egress_usd": terms.get("egress_usd"),
-        "rtt_ms": candidate.rtt_ms,
-        "terms": {name: value for name, value in terms.items() if value},
-        "price_source": price.source if price else "",
-        "price_as_of_at": format_utc(price.as_of_ms) if price else None,
-        "why_not": None
-        if against is None
-        else {"code": against.code.value, "text": against.text, "advice": against.advice},
-    }

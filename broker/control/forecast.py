@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from broker.decide.classes import group_jobs
 from broker.decide.constraints import refusals
@@ -44,7 +45,8 @@ class Forecast:
 
     For each wanted job the place where room for it is expected first, the cheaper of two. `ends`:
     by pool, when running work ends and how many accelerators that frees. Jobs ahead in the queue
-    take their room first, wanted or not.
+    take their room first, copy by copy, wanted or not. `copies`: how many of which job wait (None:
+    those that the plan leaves because its pools are full).
     """
 
     def __init__(
@@ -54,10 +56,14 @@ class Forecast:
         ends: Mapping[str, Sequence[tuple[int, int]]],
         now_ms: int,
         wanted: Collection[str],
+        copies: Mapping[str, int] | None = None,
     ) -> None:
-        waiting = merely_full(plan)
-        queue = [job for job in problem.jobs if job.id in waiting]
+        if copies is None:
+            waiting = merely_full(plan)
+            copies = {u.job: u.count for u in plan.unplaced if u.job in waiting}
+        queue = [job for job in problem.jobs if copies.get(job.id)]
         self._queue = sorted(queue, key=lambda job: -job.priority)[:JOBS_MAX]
+        self._copies = copies
         self._problem, self._now_ms, self._wanted = problem, now_ms, wanted
         taken = _taken(problem, plan)
         self._lines = {
@@ -65,7 +71,7 @@ class Forecast:
             for pool in problem.pools
         }
         self._places: dict[str, list[tuple[float, Pool]]] = {}
-        self._found: list[Expected] = []
+        self._found: dict[tuple[str, int], Expected] = {}
 
     def steps(self) -> Iterator[None]:
         """Work it out: some milliseconds a step in a large fleet."""
@@ -74,17 +80,27 @@ class Forecast:
             pools = _places(where, self._problem, item.job)
             self._places.update((self._queue[index].id, pools) for index in item.members)
             yield
-        for number, job in enumerate(self._queue):
-            self._expect(job)
+        turns = ((job, turn) for job in self._queue for turn in range(self._copies[job.id]))
+        for number, (job, turn) in enumerate(islice(turns, JOBS_MAX)):
+            self._expect(job, turn)
             if number % JOBS_A_STEP == JOBS_A_STEP - 1:
                 yield
 
     @property
     def expected(self) -> list[Expected]:
-        """The nearest start first."""
-        return sorted(self._found, key=lambda expected: expected.start_ms)
+        """Of each wanted job the first copy, the nearest start first."""
+        first = [expected for (_, turn), expected in self._found.items() if turn == 0]
+        return sorted(first, key=lambda expected: expected.start_ms)
 
-    def _expect(self, job: Job) -> None:
+    def of(self, job: str, turn: int = 0) -> Expected | None:
+        """The start of one waiting copy of a wanted job; None where none is in sight."""
+        return self._found.get((job, turn))
+
+    def room_ms(self, pool: str, accelerators: int) -> int:
+        """When so many are free in a pool, behind everybody in the queue; `NEVER_MS` if never."""
+        return self._lines[pool].room_ms(accelerators, self._now_ms)
+
+    def _expect(self, job: Job, turn: int) -> None:
         need = job.gang_accelerators
         choice = min(
             (
@@ -100,7 +116,7 @@ class Forecast:
         runtime_ms = round(job.runtime_h / job.accelerators[pool.accelerator] * 3_600_000)
         self._lines[name].take(need, start_ms, start_ms + runtime_ms)
         if job.id in self._wanted:
-            self._found.append(Expected(job.id, pool.cluster, start_ms))
+            self._found[job.id, turn] = Expected(job.id, pool.cluster, start_ms)
 
 
 NEVER_MS = 2**62

@@ -26,6 +26,7 @@ from broker.control.replicas import Replicas
 from broker.control.share_book import ShareBook, read_past
 from broker.control.sites import Sites
 from broker.control.start_book import StartBook
+from broker.control.wait_book import WaitBook
 from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.lifecycle.commands import Audit
@@ -89,6 +90,7 @@ class Term:
     preparer: Preparer
     committer: GroupCommitter
     shares: ShareBook
+    waits: WaitBook
 
 
 class Office:
@@ -139,6 +141,7 @@ class Office:
                 tasks.create_task(term.closer.run(), name="closer")
                 tasks.create_task(term.preparer.run(), name="preparing")
                 tasks.create_task(term.shares.run(), name="shares")
+                tasks.create_task(term.waits.run(), name="waits")
                 tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:
@@ -188,7 +191,8 @@ class Office:
             )
         )
         bell = Bell()
-        watched = _Watched(books, closer, ports.observer, ports.starts)
+        waits = WaitBook(self.said_runtime_s)
+        watched = _Watched(books, closer, ports.observer, ports.starts, waits)
         effects = Effects(
             audit=watched.audit,
             close_attempt=watched.close_attempt,
@@ -214,6 +218,7 @@ class Office:
         def record(cycle: CycleRecord) -> None:
             self.last_cycle = cycle
             preparer.consider(cycle)
+            waits.consider(cycle)
             self.on_cycle(cycle, closer)
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
@@ -224,7 +229,9 @@ class Office:
         )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         shares = ShareBook(admitting, committer)
-        return Term(leadership, books, leader, cycles, closer, preparer, committer, shares)
+        return Term(
+            leadership, books, leader, cycles, closer, preparer, committer, shares, waits
+        )
 
     @property
     def starts(self) -> StartBook:
@@ -234,6 +241,11 @@ class Office:
     def prepared_in(self, job: str) -> str | None:
         """Where the files of a waiting job are fetched ahead; None: nowhere, or not known here."""
         return self.term.preparer.place_of(job) if self.term else None
+
+    def said_runtime_s(self, job: str) -> int | None:
+        """How long a job said it takes; None: it did not, or it is not known here."""
+        admitted = self.term.books.admitted(job) if self.term else None
+        return admitted.rules.spec.expected_runtime_s if admitted else None
 
     async def decide(self, problem: Problem) -> Decided:
         """Decide a problem that is not applied (a dry run, an explanation)."""
@@ -321,6 +333,7 @@ class _Watched:
     closer: Closer
     observer: Observer
     starts: StartBook
+    waits: WaitBook
 
     def traceparent(self, job: str) -> str:
         """The trace context a job was submitted with; empty for none."""
@@ -340,6 +353,9 @@ class _Watched:
         """An attempt ended."""
         self.closer.close_attempt(job, attempt)
         self.starts.ended(attempt)
+        came_true = self.waits.ended(job, attempt)
+        if came_true is not None:
+            self.closer.add(LedgerBatch(predictions=(came_true,)))
         self.observer.attempt_ended(job, attempt, self.traceparent(job.id))
 
     def close_job(self, job: Job) -> None:

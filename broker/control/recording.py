@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from broker.control.candidate_table import candidate_rows, decision_json
 from broker.control.closer import Closer
 from broker.control.cycle import CycleRecord
-from broker.control.explaining import candidate_rows, decision_json
 from broker.control.storing import Decision, DecisionKeeper
 from broker.feedback.ports import CycleEntry, LedgerBatch, ReceiptEntry
 from broker.model.jobs import Attempt

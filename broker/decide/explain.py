@@ -73,12 +73,14 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class ClusterReason:
     """Why one more copy does not start in a cluster: the reasons of its nearest pool. `pool` is
-    empty where none is known."""
+    empty where none is known. `advice` is the smallest change that would start a copy in this
+    cluster, confirmed by deciding again; None where none is known, or none was looked for."""
 
     cluster: str
     pool: str
     standing: Standing
     refusals: tuple[Refusal, ...]
+    advice: Advice | None = None
 
     @property
     def text(self) -> str:
@@ -116,8 +118,12 @@ def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Ca
 
 def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     """Why copies of a job are not in a plan. Raises KeyError for a job not in the problem."""
-    job = {job.id: job for job in problem.jobs}[job_id]
-    waiting = sum(item.count for item in plan.unplaced if item.job == job_id)
+    return explain_copy(problem, plan, {job.id: job for job in problem.jobs}[job_id])
+
+
+def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
+    """Why one more copy of a job, in the problem or not, does not start beside a plan."""
+    waiting = sum(item.count for item in plan.unplaced if item.job == job.id)
     left, job = left_over(problem, plan), without_its_places(problem, plan, job)
     against = _Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
@@ -134,9 +140,14 @@ def explain_unplaced(problem: Problem, plan: Plan, job_id: str) -> Explanation:
     for cluster, refusals in unheard(Geography(left), job):
         standing = _STANDINGS.get(refusals[0].code, Standing.POLICY)
         of_cluster[cluster.name] = ClusterReason(cluster.name, "", standing, refusals)
-    nearest = [of_cluster[name] for name in by_cluster if name in of_cluster]
-    advice = _smallest_change(left, job, [pair for pairs in by_cluster.values() for pair in pairs])
-    return Explanation(job_id, waiting, tuple(nearest), advice)
+    found = _changes(left, job, [pair for pairs in by_cluster.values() for pair in pairs])
+    nearest = [
+        replace(of_cluster[name], advice=found.get(name))
+        for name in by_cluster
+        if name in of_cluster
+    ]
+    advice = min(found.values(), key=_rank, default=None)
+    return Explanation(job.id, waiting, tuple(nearest), advice)
 
 
 class _Against:
@@ -203,12 +214,18 @@ def _nearness(reason: ClusterReason) -> tuple[int, tuple[int, str], int, str]:
     return (standing, distance(found[0]), len(found), reason.pool)
 
 
-def _smallest_change(
+def _changes(
     left: Problem, job: Job, pairs: list[tuple[ClusterReason, Pool]]
-) -> Advice | None:
+) -> dict[str, Advice]:
+    """The smallest change by cluster, looked for in the nearest pools."""
     ranked = sorted(pairs, key=lambda pair: _nearness(pair[0]))
-    found = [advise(alone(left, job, pool)) for _, pool in ranked[:_ADVISED_POOLS]]
-    return min((advice for advice in found if advice is not None), key=_rank, default=None)
+    found: dict[str, Advice] = {}
+    for reason, pool in ranked[:_ADVISED_POOLS]:
+        advice = advise(alone(left, job, pool))
+        best = found.get(reason.cluster)
+        if advice is not None and (best is None or advice.rank < best.rank):
+            found[reason.cluster] = advice
+    return found
 
 
 def _rank(advice: Advice) -> tuple[int, int, float, str]:

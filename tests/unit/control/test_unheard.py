@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.control.build_problem import Waiting, World, build
-from broker.control.explaining import waiting_rows
+from broker.control.candidate_table import waiting_rows
 from broker.decide.decision import decide
 from broker.decide.explain import explain_unplaced
 from broker.model.fleet import ClusterIdentity, ClusterState, ClusterView, Fleet

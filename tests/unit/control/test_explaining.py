@@ -1,0 +1,129 @@
+"""Why a job waits, on a broker that runs: beside the whole queue, per cluster, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.control.viewing import Viewer
+from federation.jobs import parse_job_spec
+from federation.units import parse_rfc3339_ms
+from tests.unit.control.federation import Federation, Site, until
+from tests.unit.control.test_policies_at_work import ended, submit
+
+ADA = Viewer("ada", ("default",))
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def fed(tmp_path: Path) -> AsyncIterator[Federation]:
+    made = await Federation.make(
+        tmp_path, Site("us-east", 1, price_usd=0.05, hold=True),
+        Site("eu-west", 1, price_usd=0.09, hold=True),
+    )  # fmt: skip
+    await made.start()
+    yield made
+    await made.kill()
+    await made.sites.close()
+
+
+async def full(fed: Federation) -> list[str]:
+    """Two jobs that hold every slot: they said 30 minutes and may take two hours."""
+    jobs = await submit(fed, 2, expected_runtime="30m", max_runtime="2h")
+    assert fed.plane is not None
+    projection = fed.plane.services.projection
+    await until(lambda: all((j := projection.job(job)) and j.started_ms for job in jobs))
+    return jobs
+
+
+async def explain(fed: Federation, job_id: str) -> dict[str, Any]:
+    """What is said of a waiting job once a cycle has looked at it."""
+    assert fed.plane is not None
+    services = fed.plane.services
+    office = fed.plane.office
+
+    def looked_at() -> bool:
+        last = office.last_cycle
+        return last is not None and any(
+            job_id in (w.members or (w.job.id,)) for w in last.applier.waiting.values()
+        )
+
+    await until(looked_at)
+    job = services.projection.job(job_id)
+    assert job is not None
+    spec = parse_job_spec({"run": "true", "tenant": "default"})
+    return await services.control.explain(job, spec, ADA)
+
+
+async def test_a_waiting_job_is_told_when_it_starts_if_nothing_changes(fed: Federation) -> None:
+    await full(fed)
+    jobs = []
+    for _ in range(3):
+        jobs += await submit(fed, expected_runtime="1h", max_runtime="2h")
+        await asyncio.sleep(0.005)  # the age of a job counts in milliseconds
+    now_ms = fed.backends.clock.now_ms()
+    spans = []
+    for job in jobs:
+        told = await explain(fed, job)
+        assert told["chosen"] is None and told["decision"]["cycle"]
+        span = told["starts_unchanged"]
+        spans.append([parse_rfc3339_ms(span[k]) - now_ms for k in ("from_at", "until_at")])
+        assert span["predictions"] == 0 and span["within_until"] is None
+    for early, late in spans[:2]:
+        assert 0.4 * HOUR_MS < early < 0.6 * HOUR_MS, "what runs said it takes half an hour"
+        assert 1.8 * HOUR_MS < late < 2.1 * HOUR_MS, "and may take two"
+    early, late = spans[2]
+    assert 1.4 * HOUR_MS < early < 1.6 * HOUR_MS, "behind the two that came before"
+    assert 2.8 * HOUR_MS < late < 3.1 * HOUR_MS
+
+
+async def test_each_cluster_says_what_binds_and_what_would_start_it(fed: Federation) -> None:
+    await full(fed)
+    (job,) = await submit(fed, placement={"regions": ["us-east"]})
+    told = await explain(fed, job)
+    by_cluster = {row["cluster"]: row for row in told["waiting"]}
+    assert by_cluster["us-east"]["code"] == "no_capacity"
+    assert by_cluster["us-east"]["change"] == "1 more free place of 1 CPU on one node"
+    assert by_cluster["us-east"]["room_from_at"] < by_cluster["us-east"]["room_until_at"]
+    assert by_cluster["eu-west"]["change"] == (
+        "allow eu-west and 1 more free place of 1 CPU on one node"
+    )
+    assert told["smallest_change"]["verified"] is True
+    assert told["smallest_change"]["cluster"] == "us-east"
+    row = next(row for row in told["candidates"] if row["cluster"] == "us-east")
+    assert row["room_in_s"][0] < row["room_in_s"][1] and not row["chosen"]
+
+
+async def test_a_dry_run_says_until_when_places_are_taken(fed: Federation) -> None:
+    await full(fed)
+    (ahead,) = await submit(fed, expected_runtime="1h", max_runtime="2h")
+    await explain(fed, ahead)
+    assert fed.plane is not None
+    spec = parse_job_spec({"run": "true", "tenant": "default", "max_runtime": "1h"})
+    told = await fed.plane.services.control.dry_run(spec, "default", ADA)
+    rooms = sorted(row["room_in_s"] for row in told["candidates"])
+    assert [round(early / 1800) for early, _ in rooms] == [1, 3], "one place goes to the job ahead"
+    assert told["starts_unchanged"]["from_at"] is not None
+
+
+async def test_predicted_waits_are_published_with_what_came_of_them(fed: Federation) -> None:
+    await full(fed)
+    (job,) = await submit(fed, expected_runtime="1h", max_runtime="2h")
+    await explain(fed, job)
+    assert fed.plane is not None and fed.plane.office.term is not None
+    waits = fed.plane.office.term.waits
+    await until(lambda: waits.predicted(job) is not None, 20)
+    for site in fed.sites.sites.values():
+        site.hold = False
+    await until(lambda: ended(fed, job))
+    ledger = fed.plane.services.ledger
+    async with asyncio.timeout(10):
+        while not (made := (await ledger.decision_days(0, 2**60)).calibration):
+            await asyncio.sleep(0.02)
+    (total,) = [calibrated for calibrated in made if calibrated.kind == "wait"]
+    assert (total.predictions, total.within_p50, total.within_p90) == (1, 1, 1), "sooner than said"
+    assert waits.predicted(job) is None
