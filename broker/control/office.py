@@ -177,19 +177,7 @@ class Office:
         )
         meter = ports.observer.metrics.commits("leader", ports.clock)
         committer = GroupCommitter(ports.store, lambda: leadership.guard, meter)
-        closer = Closer(
-            CloserPorts(
-                books,
-                ports.projection,
-                committer,
-                gateway,
-                ports.ledger,
-                ports.logs,
-                ports.clock,
-                ports.keep_ended_s,
-                self.alarm,
-            )
-        )
+        closer = self._closer(books, committer, gateway)
         bell = Bell()
         waits = WaitBook(self.said_runtime_s)
         watched = _Watched(books, closer, ports.observer, ports.starts, waits)
@@ -231,6 +219,22 @@ class Office:
         shares = ShareBook(admitting, committer)
         return Term(
             leadership, books, leader, cycles, closer, preparer, committer, shares, waits
+        )
+
+    def _closer(self, books: Books, committer: GroupCommitter, gateway: Gateway) -> Closer:
+        ports = self._ports
+        return Closer(
+            CloserPorts(
+                books,
+                ports.projection,
+                committer,
+                gateway,
+                ports.ledger,
+                ports.logs,
+                ports.clock,
+                ports.keep_ended_s,
+                self.alarm,
+            )
         )
 
     @property

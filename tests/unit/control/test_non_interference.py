@@ -18,6 +18,7 @@ from broker.control.plan_applier import PlanApplier
 from broker.control.policies import govern
 from broker.control.policy_trial import TrialPorts
 from broker.control.submission import Request, Shell, Submissions
+from broker.control.tenants import put_tenant
 from broker.control.viewing import Viewer
 from broker.control.whatif import WhatIf, WhatIfAsk
 from broker.decide.decision import Budget, decide
@@ -28,6 +29,7 @@ from broker.model.jobs import Attempt, AttemptPhase
 from broker.model.policies import Policies
 from broker.model.problem import Problem
 from broker.sense.start_delay import StartDelays
+from broker.state import keys
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter
 from broker.state.keyring import Keyring
@@ -112,7 +114,14 @@ class FixedSites:
     """Sites that report the same for ever."""
 
     def fleet(self) -> Fleet:
-        return fleet_of_two(NOW_MS)
+        known = dict(fleet_of_two(NOW_MS).clusters)
+        east = known[Cluster("east-1")]
+        assert east.capacity is not None
+        (pool,) = east.capacity.pools
+        groups = tuple(replace(group, accelerator="H100") for group in pool.groups)
+        capacity = replace(east.capacity, pools=(replace(pool, groups=groups),))
+        known[Cluster("east-1")] = replace(east, capacity=capacity, reported=True)
+        return Fleet(known)
 
 
 @asynccontextmanager
@@ -131,6 +140,11 @@ async def submitted(tmp: Path, others: Others) -> AsyncIterator[Projection]:
     )  # fmt: skip
     taken = Submissions(shell)
     try:
+        for policy in quotas(others).values():
+            await put_tenant(store, policy)
+        async with asyncio.timeout(10):
+            while len(list(projection.under(keys.TENANTS))) < 3:
+                await asyncio.sleep(0.01)
         await taken.submit([*others.jobs(), *OWN], Request(ANYBODY, b""))
         async with asyncio.timeout(10):
             while len(projection.jobs()) < len(OWN) + 5:
@@ -141,12 +155,22 @@ async def submitted(tmp: Path, others: Others) -> AsyncIterator[Projection]:
         await store.close()
 
 
+def quotas(others: Others) -> dict[str, TenantPolicy]:
+    """The same for the first and for the second of the others, whatever they are called."""
+    first, second = others.tenants
+    return {
+        first: TenantPolicy(first, 3, 64),
+        second: TenantPolicy(second, 1, 64),
+        "physics": TenantPolicy("physics", 1, 8),
+    }
+
+
 def running(others: Others) -> Mapping[str, list[Attempt]]:
-    """Work of others that holds one whole node."""
+    """Work of others that holds half a node."""
     attempt = Attempt(
         AttemptUid("j0000000000000001-1"), JobId("j0000000000000001"), Tenant(others.tenants[0]),
         Cluster("east-1"), "us-east", "h", 1, 1, b"", NOW_MS - 60_000, placed_seq=1,
-        accelerators_per_replica=8, accelerator="H100-80GB", max_runtime_s=7200,
+        accelerators_per_replica=4, accelerator="H100", max_runtime_s=7200,
         started_ms=NOW_MS - 50_000, phase=AttemptPhase.RUNNING,
     )  # fmt: skip
     return {"east-1": [attempt]}
@@ -171,12 +195,7 @@ async def answers(tmp: Path, others: Others) -> list[str]:
         explainer = Explainer(
             office, projection, FixedSites(), ledger, clock, {},  # type: ignore[arg-type]
         )  # fmt: skip
-        quotas = {
-            others.tenants[0]: TenantPolicy(others.tenants[0], 3, 64),
-            others.tenants[1]: TenantPolicy(others.tenants[1], 1, 64),
-            "physics": TenantPolicy("physics", 1, 8),
-        }
-        world = replace(explainer.world(), attempts=running(others), tenants=quotas)
+        world = replace(explainer.world(), attempts=running(others), tenants=quotas(others))
         mine = [job for job in projection.jobs() if job.tenant == "physics"]
         assert len(mine) == len(OWN)
         data = [*others.jobs(), *OWN]
@@ -217,6 +236,8 @@ async def test_the_names_and_programs_of_others_change_nothing_that_a_user_is_to
 async def test_what_others_hold_is_told_in_totals(tmp_path: Path) -> None:
     told = [json.loads(a) for a in await answers(tmp_path, Others(("alpha", "beta"), "w"))]
     whatif = told[-1]
+    assert [row["code"] for row in told[1]["waiting"]][0] == "region_not_allowed"
+    assert told[0]["waiting"][0]["code"] == "no_capacity", "it waits for room behind others"
     assert whatif["moved"] >= len(whatif["moves"])
     assert {move["tenant"] for move in whatif["moves"]} <= {"physics"}
     assert sum(whatif["today"]["placed"].values()) > 0, "others are counted"
