@@ -201,6 +201,10 @@ def _job(item: dict[str, Any], path: str, names: _Names) -> Job:
             raise ProblemError(f"{path}.{kind}_per_replica", reason)
     if item["replicas"] * item["accelerators_per_replica"] > LARGEST:
         raise ProblemError(f"{path}.replicas", "a copy must take at most 2^53 accelerators")
+    for name, each in item["extras_per_replica"].items():
+        if item["replicas"] * each > LARGEST:
+            reason = "a copy must take at most 2^53 of it"
+            raise ProblemError(f'{path}.extras_per_replica["{name}"]', reason)
     closed = item.pop("excluded")
     return Job(excluded={} if closed is None else names.exclusions[closed], **item)
 
