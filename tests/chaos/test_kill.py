@@ -93,8 +93,10 @@ def test_kill_9_of_etcd(federation: RealFederation) -> None:
 
 def test_kill_9_of_agent_and_keeper_together(federation: RealFederation) -> None:
     """What nobody saw end is lost, and tried again only where the policy says so."""
-    plain = federation.marking(6.0) | {"retry": {"attempts": 1}}
-    again = federation.marking(6.0) | {"retry": {"attempts": 2, "on": ["lost"]}}
+    # A first try that ends by itself on a busy machine, before it is killed, would not be lost.
+    job = federation.marking(0.2, 'case "$TRADEWIND_ATTEMPT" in *-1) sleep 600;; esac')
+    plain = job | {"retry": {"attempts": 1}}
+    again = job | {"retry": {"attempts": 2, "on": ["lost"]}}
     placed = {"placement": {"clusters": ["us-east"]}}
     jobs = federation.submit([plain | placed] * 3 + [again | placed] * 3, "mixed")
     until(lambda: sum(federation.marks().values()) >= 6, 60, "all six run")
@@ -104,7 +106,7 @@ def test_kill_9_of_agent_and_keeper_together(federation: RealFederation) -> None
     for pid in keepers:
         os.kill(pid, signal.SIGKILL)
     federation.start_agent("us-east")
-    ended = federation.wait(jobs, 90)
+    ended = federation.wait(jobs, 150)
     assert [_kind(ended[job]) for job in jobs] == ["lost"] * 3 + ["succeeded"] * 3
     starts = {k: n for k, n in federation.marks().items() if k.startswith("start ")}
     assert [starts[f"start {job}/0"] for job in jobs] == [1, 1, 1, 2, 2, 2]

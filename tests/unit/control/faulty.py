@@ -26,7 +26,7 @@ from federation.kv import (
     TxnResult,
     WatchBatch,
 )
-from tests.unit.control.federation import Federation, Site, until
+from tests.unit.control.federation import WITHIN_S, Federation, Site, until
 
 
 class FaultyStore:
@@ -155,7 +155,7 @@ def phase(fed: Federation, job: str) -> JobPhase | None:
     return found.phase if found else None
 
 
-async def all_end(fed: Federation, jobs: list[str], within_s: float = 20.0) -> None:
+async def all_end(fed: Federation, jobs: list[str], within_s: float = WITHIN_S) -> None:
     """Wait until every job has ended."""
     await until(lambda: all(phase(fed, job) is JobPhase.ENDED for job in jobs), within_s)
 

@@ -11,7 +11,7 @@ from broker.control.closer import Closer
 from broker.model.jobs import JobPhase
 from broker.settings import BrokerSettings
 from tests.unit.control.faulty import all_end, faulty_federation, job_of, phase, submit
-from tests.unit.control.federation import Federation, Site, Sites, until
+from tests.unit.control.federation import TTL_S, Federation, Site, Sites, until
 
 
 class Shy(Sites):
@@ -31,7 +31,7 @@ class Shy(Sites):
 
 async def start(fed: Federation, keep_ended_s: float) -> Closer:
     settings = BrokerSettings(
-        state_dir=fed.directory, leader_ttl_s=0.6, keep_ended_s=keep_ended_s
+        state_dir=fed.directory, leader_ttl_s=TTL_S, keep_ended_s=keep_ended_s
     )
     fed.plane = build(settings, fed.backends, lambda _: fed.sites)
     fed.running = asyncio.create_task(fed.plane.run())

@@ -78,7 +78,7 @@ async def test_nothing_runs_for_ever_at_a_cluster_that_was_removed(pair: Pair) -
     await asyncio.sleep(1.5)
     assert phase(fed, cancelled) is JobPhase.RUNNING  # unknown is not gone
     await change(fed, "us-east", state="removed")
-    await all_end(fed, jobs, within_s=6)
+    await all_end(fed, jobs)
     kinds = [j.outcome.kind for job in jobs if (j := job_of(fed, job)) and j.outcome]
     assert kinds == [OutcomeKind.LOST, OutcomeKind.CANCELLED, OutcomeKind.SUCCEEDED]
 
@@ -126,7 +126,7 @@ async def test_a_lost_disk_is_asked_about_until_the_site_answers_whatever_breaks
     sites.deaf = False
     sites.adoptions.clear()
     await fed.start()  # its disk is known by now: it does not say again that it is new
-    await all_end(fed, [job], within_s=5)
+    await all_end(fed, [job])
     found = job_of(fed, job)
     assert found and found.outcome and found.outcome.kind is OutcomeKind.LOST
     assert sites.adoptions == [f"{job}-1"]
