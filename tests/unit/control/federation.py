@@ -51,8 +51,8 @@ from federation.wire import records as pb
 GIB = 1024**3
 
 TTL_S = 1.2
-"""Of leaderships here. A leader that stands still for 0.8 of it gives up: that is longer than a busy
-machine keeps a process waiting, and short enough to wait for again and again."""
+"""Of leaderships here. A leader that stands still for 0.8 of it gives up: that is longer than a
+busy machine keeps a process waiting, and short enough to wait for again and again."""
 WITHIN_S = 30.0
 """How long is waited for what must come: a busy machine is no fault."""
 
