@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from broker.model.admission import AdmissionRules
+from broker.model.admission import AdmissionRules, Preempt
 from federation.front_names import SESSION_PREFIX, is_session_name
 from federation.log_lines import LogFormat
 
@@ -101,6 +101,10 @@ class BrokerSettings(BaseModel):
     """After so long what a tenant had counts half against it."""
     patience_s: Annotated[float, Field(ge=1, le=31 * 86400)] = 600.0
     """A job that waited longer goes before others whose turn it is."""
+    preempt: Preempt = Preempt.NEVER
+    """`lower_priority`: a job may stop those of lower priority; `never`: only who borrowed is."""
+    disturbed_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Of all accelerators in use, what one cycle may take from its users without an operator."""
     log_format: LogFormat | None = None
     """json or text; None = text on a terminal, JSON elsewhere."""
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
@@ -152,7 +156,12 @@ class BrokerSettings(BaseModel):
 
     def admission_rules(self) -> AdmissionRules:
         """The rules of admission."""
-        return AdmissionRules(half_life_s=self.share_half_life_s, patience_s=self.patience_s)
+        return AdmissionRules(
+            half_life_s=self.share_half_life_s,
+            patience_s=self.patience_s,
+            preempt=self.preempt,
+            disturbed_share_max=self.disturbed_share_max,
+        )
 
     def typed_rtt_ms(self) -> dict[tuple[str, str], float]:
         """Typed round trips by region pair, in the order typed."""

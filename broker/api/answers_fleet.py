@@ -196,12 +196,40 @@ class UsageView(Open):
     usage: list[UsageRow]
 
 
+class ProposalView(Open):
+    """What a cycle would stop and may not without an operator."""
+
+    cycle: str
+    at: str | None
+    attempts: int
+    accelerators: int
+    accelerators_in_use: int
+    why: str
+    approved: bool
+
+
+class FreezeView(Open):
+    """Whether anything that runs may be stopped for others, and what waits for a word."""
+
+    frozen: bool
+    by: str
+    why: str
+    at: str | None
+    proposal: ProposalView | None
+
+
 class TenantView(Open):
-    """Quota and defaults; quota null = no limit."""
+    """Quota and defaults; quota null = no limit. `borrow_accelerators` null = whatever the cohort
+    has. `held_accelerators`: now; `share`: its level over the mean of all tenants, 1 = exactly its
+    share, null where this replica does not know."""
 
     name: str
     weight: int
     quota_accelerators: int | None
+    cohort: str
+    borrow_accelerators: int | None
+    held_accelerators: int
+    share: float | None
     cluster_quota: dict[str, int]
     default_max_runtime: str
     max_runtime: str

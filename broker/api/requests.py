@@ -246,11 +246,27 @@ class TenantBody(Strict):
 
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     quota_accelerators: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    cohort: Annotated[str, Field(max_length=64, pattern=r"^([a-z][a-z0-9-]*)?$")] = ""
+    borrow_accelerators: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
     cluster_quota: Annotated[
         dict[ClusterText, Annotated[int, Field(ge=0, le=10_000_000)]], Field(max_length=256)
     ] = {}
     default_max_runtime: TtlText | None = None
     max_runtime: TtlText | None = None
+
+
+class FreezeBody(Strict):
+    """Whether anything that runs may be stopped for the sake of others."""
+
+    frozen: bool
+    why: Why = ""
+
+
+class ApproveBody(Strict):
+    """A cycle that waits for an operator."""
+
+    cycle: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9]+[.][0-9]+$")]
+    why: Why = ""
 
 
 class PolicyBody(Strict):

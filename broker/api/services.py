@@ -48,6 +48,14 @@ class Control(Protocol):
         """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
         ...
 
+    def held_by(self, tenant: str) -> int:
+        """Accelerators a tenant holds now."""
+        ...
+
+    def share_of(self, tenant: str) -> float | None:
+        """A tenant's level over the mean of all; None where this replica does not know."""
+        ...
+
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         """Bytes of a log, kept here or asked of the site. Raises RegionUnreachable,
         FeedbackUnavailable."""

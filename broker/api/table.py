@@ -14,6 +14,7 @@ from broker.api.handlers import (
     decisions,
     events,
     fleet,
+    freeze,
     jobs,
     joining,
     logs,
@@ -210,6 +211,20 @@ ADMIN = (
         "PUT", "/v1/tenants/{tenant}", admin.write_tenant, "Write a tenant", "tenants",
         {200: Answer("as written", f.TenantView)},
         access=Access.OPERATOR, body=BodyOf(r.TenantBody),
+    ),
+    Route(
+        "GET", "/v1/freeze", freeze.show, "Whether what runs is frozen, and what waits", "broker",
+        {200: Answer("how it stands", f.FreezeView)}, access=Access.OPERATOR,
+    ),
+    Route(
+        "PUT", "/v1/freeze", freeze.write, "Freeze what runs, or let go", "broker",
+        {200: Answer("how it stands", f.FreezeView)},
+        access=Access.OPERATOR, body=BodyOf(r.FreezeBody),
+    ),
+    Route(
+        "POST", "/v1/freeze/approve", freeze.approve, "Approve what waits", "broker",
+        {200: Answer("how it stands", f.FreezeView)},
+        access=Access.OPERATOR, body=BodyOf(r.ApproveBody), problems=(409,),
     ),
     Route(
         "GET", "/v1/tokens", admin.tokens, "Tokens, without secrets", "tenants",

@@ -219,10 +219,34 @@ def status_facts(status: Document, now: Now) -> list[tuple[str, str]]:
         ("running", count(status.get("running"))),
         ("longest wait", waits),
         ("last cycle", _cycle(cycle, now)),
+        *_freeze_facts(mapping(status.get("freeze"))),
         ("silent sites", _listed(status, "silent_sites", _silent_site)),
         ("certificates", _listed(status, "expiring", _expiring)),
         *last_day_facts(mapping(status.get("last_24h")), now),
     ]
+
+
+def _freeze_facts(freeze: Document) -> list[tuple[str, str]]:
+    """Nothing, unless what runs is frozen or something waits for an operator."""
+    facts = []
+    if freeze.get("frozen"):
+        facts.append(("frozen", f"by {text(freeze.get('by'))}: nothing is stopped for others"))
+    waits = mapping(freeze.get("proposal"))
+    if waits:
+        facts.append(("approval", proposal_line(waits)))
+    return facts
+
+
+def proposal_line(waits: Document) -> str:
+    """What waits for an operator, and how it is approved."""
+    if not waits:
+        return NONE
+    cycle = text(waits.get("cycle"))
+    what = f"cycle {cycle} would stop {count(waits.get('attempts'))} attempts with "
+    what += f"{count(waits.get('accelerators'))} of {count(waits.get('accelerators_in_use'))} "
+    what += "accelerators in use"
+    done = "approved" if waits.get("approved") else f"tradewind freeze approve {cycle}"
+    return f"{what} ({done})"
 
 
 def last_day_facts(day: Document, now: Now) -> list[tuple[str, str]]:

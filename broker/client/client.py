@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote
 
+from broker.client.documents import Document
+from broker.client.documents import mapping as _mapping
+from broker.client.documents import mappings as _mappings
+from broker.client.documents import part as _part
 from broker.client.errors import BadFile, Garbled, Refused
+from broker.client.operating import Operating
 from broker.client.transport import Answer, Request, Transport
 from broker.client.upload import Blob, Prepared, prepare_job
 from federation.environment import Ids
 from federation.jobs import JobFile, JobSpec
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class LogRange:
     complete: bool
 
 
-class Client:
+class Client(Operating):
     """A broker's API. Every method raises Refused (its answer), NotReachable, or Garbled."""
 
     def __init__(self, transport: Transport, ids: Ids) -> None:
@@ -251,26 +253,6 @@ class Client:
         """What was used and paid; filters tenant, from, to."""
         return await self._get("/usage", filters)
 
-    async def tenants(self) -> Document:
-        """The tenants one may see."""
-        return await self._get("/tenants")
-
-    async def tokens(self) -> list[Document]:
-        """Tokens without their secrets. For operators."""
-        return _mappings((await self._get("/tokens")).get("tokens"))
-
-    async def make_token(
-        self, subject: str, tenants: Sequence[str], *, role: str = "user", ttl: str | None = None
-    ) -> Document:
-        """A new token: {id, token}; its secret is shown this once. For operators."""
-        body: Document = {"subject": subject, "role": role, "tenants": list(tenants)}
-        return _mapping(await self._post("/tokens", body | ({"ttl": ttl} if ttl else {})))
-
-    async def revoke_token(self, token_id: str) -> Document:
-        """Make a token open nothing any more. For operators."""
-        request = Request("DELETE", f"/tokens/{_part(token_id)}")
-        return _mapping(await self.transport.send(request))
-
     async def policies(self) -> Document:
         """The routing policies in force: {policies, unreadable}."""
         return await self._get("/policies")
@@ -378,21 +360,3 @@ def _plain(spec: JobSpec | Mapping[str, Any]) -> Document:
 
 def _query(query: Mapping[str, str | None]) -> dict[str, str]:
     return {key.rstrip("_"): value for key, value in query.items() if value}
-
-
-def _part(text: str) -> str:
-    # `.` and `..` would be resolved away before the request leaves.
-    return quote(text, safe="") if text.strip(".") else "-"
-
-
-def _mapping(answer: Answer) -> Document:
-    if not answer.body:
-        return {}
-    document = answer.document()
-    if not isinstance(document, dict):
-        raise Garbled("the answer is not a JSON object")
-    return document
-
-
-def _mappings(value: object) -> list[Document]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

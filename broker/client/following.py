@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from broker.client.client import Client, Document
+from broker.client.client import Client
+from broker.client.documents import Document
 from broker.client.errors import ClientError, NotReachable, Refused, TimedOut
 from broker.client.server_sent_events import EventDecoder, ServerSentEvent
 from broker.client.transport import Request

@@ -21,6 +21,7 @@ from broker.decide.admission.admit import (
     Standing,
     admit,
 )
+from broker.decide.admission.making_room import Stops, make_room
 from broker.decide.admission.running import Running
 from broker.decide.admission.shares import Past, Shares, attempt_amounts, holdings
 from broker.decide.admission.vain import Vain
@@ -33,6 +34,7 @@ from broker.model.jobs import Attempt, Desired, Job
 from broker.model.plan import Plan
 from broker.sense.fleet import unusable
 
+RUNTIME_UNKNOWN_S = 24 * 3600
 OBSERVE_MS = 5_000
 """The past is brought up to date so often at most."""
 
@@ -60,6 +62,7 @@ class Admitting:
     rules: AdmissionRules
     past: Past = Past()
     vain: Vain = field(default_factory=Vain)
+    ratios: Mapping[str, float] = field(default_factory=dict)
     _known: dict[str, tuple[Attempt, int, Running]] = field(default_factory=dict)
 
     # The past -------------------------------------------------------------------------------------
@@ -70,6 +73,7 @@ class Admitting:
             return
         held = holdings(_amounts(a) for a in self.running())
         shares = Shares(_totals(fleet, now_ms), weights, self.past, held)
+        self.ratios = shares.ratios()
         fractions = {tenant: shares.fraction(tenant) for tenant in held}
         self.past = self.past.after(fractions, now_ms, self.rules.half_life_s)
 
@@ -78,6 +82,8 @@ class Admitting:
         known, self._known = self._known, {}
         for cluster in self.books.clusters():
             for attempt in self.books.live_in(cluster):
+                if not attempt.counts:
+                    continue  # its place is unheard of, and its job is elsewhere by now
                 job = self.books.job(attempt.job)
                 priority = job.priority if job else 0
                 seen = known.get(attempt.uid)
@@ -119,7 +125,13 @@ class Admitting:
         now_ms = world.now_ms
         scene = Scene(
             wishes=[
-                Wish(job, _waited_s(w.job, now_ms), self.vain.is_set_back(job.id, now_ms))
+                Wish(
+                    job,
+                    _waited_s(w.job, now_ms),
+                    self.vain.is_set_back(job.id, now_ms),
+                    w.job.made_room,
+                    w.spec.max_runtime_s or RUNTIME_UNKNOWN_S,
+                )
                 for w, job in found
             ],
             pools=builder.worked_out,
@@ -130,6 +142,7 @@ class Admitting:
             now_ms=now_ms,
         )
         admission = admit(scene, Standing(self.past), self.rules)
+        self.ratios = admission.ratios
         waiting: dict[str, Waiting] = {}
         jobs: list[pm.Job] = []
         named: list[tuple[str, Entry]] = []
@@ -141,6 +154,15 @@ class Admitting:
             named.append((part.key, entry))
         problem = builder.problem(jobs, admission.kept.pools, admission.limits)
         return Course(problem, waiting, scene, admission, tuple(named))
+
+    def stops(self, course: Course, plan: Plan) -> Stops:
+        """Who has to make room for what the plan left waiting."""
+        waits = {unplaced.job: unplaced.count for unplaced in plan.unplaced}
+        left: dict[int, int] = {}
+        for key, entry in course.named:
+            if key in waits:
+                left[entry.wish] = left.get(entry.wish, 0) + waits[key]
+        return make_room(course.scene, course.admission, left, self.rules)
 
     def learn(self, course: Course, plan: Plan) -> None:
         """Note who had a turn and could not use it."""

@@ -17,6 +17,7 @@ from broker.control.admitting import Admitting, Course
 from broker.control.books import Admitted, Books, copies_wanted
 from broker.control.build_problem import PLANNED_COPIES_MAX, ProblemBuilder, Waiting, World
 from broker.control.cold_start import blobs_of
+from broker.control.disturbing import Disturbing
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
@@ -197,6 +198,10 @@ class Cycles:
         applier = PlanApplier(plan, problem, world, cycle, closed, by_job)
         while not applier.finished:
             await self._apply(applier)
+        stops = self._sources.admitting.stops(course, decided.plan)
+        disturb = await self._sources.disturbing.decide(stops, cycle, started_ms)
+        if disturb is not None:
+            self._leader.put(disturb)
         wall_s = self._clock.monotonic_s() - started_s
         self._sources.record(
             CycleRecord(
@@ -278,6 +283,7 @@ class Sources:
     record: Callable[[CycleRecord], None]
     bell: Bell
     admitting: Admitting
+    disturbing: Disturbing
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
 

@@ -56,6 +56,9 @@ SENT_A_STEP = 50
 YIELD_EVERY = 100
 """Jobs looked at between two turns of the event loop, where there may be many of them."""
 
+_MATTERS = (keys.CLUSTERS, keys.TENANTS, keys.POLICIES, keys.REPORTS, keys.FREEZE)
+"""What may let a job start when it changes, beside jobs and intents."""
+
 
 class Placements(Protocol):
     """A plan ready to be applied: folds its placements into a round."""
@@ -146,7 +149,7 @@ class Leader:
                 ours = change.key.startswith(keys.JOBS) and self.books.job(job_id) is not None
                 if not ours:
                     self.put(job_id)
-            elif change.key.startswith((keys.CLUSTERS, keys.TENANTS, keys.POLICIES, keys.REPORTS)):
+            elif change.key.startswith(_MATTERS):
                 self._effects.wake_planner()
 
     def _look_at_everything(self) -> None:

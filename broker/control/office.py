@@ -16,6 +16,7 @@ from broker.control.admitting import Admitting
 from broker.control.books import Books
 from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import Bell, CycleRecord, Cycles, Decided, Decider, Sources
+from broker.control.disturbing import Disturbing
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
 from broker.control.observing import Observer
@@ -91,6 +92,11 @@ class Term:
     committer: GroupCommitter
     shares: ShareBook
     waits: WaitBook
+
+    @property
+    def admitting(self) -> Admitting:
+        """Its admission."""
+        return self.shares.admitting
 
 
 class Office:
@@ -210,10 +216,17 @@ class Office:
             self.on_cycle(cycle, closer)
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
-        delays = ports.starts.delays
-        admitting = Admitting(books, ports.rules, read_past(ports.projection))
+        rules = ports.rules
+        admitting = Admitting(books, rules, read_past(ports.projection))
         sources = Sources(
-            ports.sites.fleet, ports.typed_rtt_ms, record, bell, admitting, self.alarm, delays
+            ports.sites.fleet,
+            ports.typed_rtt_ms,
+            record,
+            bell,
+            admitting,
+            Disturbing(ports.projection, committer, rules.disturbed_share_max, self.alarm),
+            self.alarm,
+            ports.starts.delays,
         )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         shares = ShareBook(admitting, committer)

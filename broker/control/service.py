@@ -57,6 +57,21 @@ class ControlService:
         """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
         return await self.what_if.answer(ask, viewer)
 
+    def held_by(self, tenant: str) -> int:
+        """Accelerators a tenant holds now."""
+        return sum(
+            attempt.accelerators
+            for job in self.projection.jobs()
+            if job.tenant == tenant
+            for attempt in job.counting_attempts
+        )
+
+    def share_of(self, tenant: str) -> float | None:
+        """A tenant's level over the mean of all, as of the last decision; None where this replica
+        does not know."""
+        term = self.office.term
+        return term.admitting.ratios.get(tenant) if term else None
+
     # Logs -----------------------------------------------------------------------------------------
 
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:

@@ -42,20 +42,24 @@ class ShareBook:
 
     def __init__(self, admitting: Admitting, committer: GroupCommitter) -> None:
         """`committer`: the leader's, so that nobody writes who leads no more."""
-        self._admitting = admitting
+        self.admitting = admitting
         self._committer = committer
 
     async def run(self) -> None:
         """For ever. A write that fails is made up for by the next."""
         while True:
             await asyncio.sleep(WRITE_S)
-            past = self._admitting.past
-            if not past.average:
-                continue
-            record = pb.SharesRecord(
-                schema=SCHEMA, at_ms=past.at_ms, depth=past.depth, average=dict(past.average)
-            )
             try:
-                await self._committer.commit((), (Put(keys.SHARES, record.SerializeToString()),))
+                await self.write()
             except StoreError as error:
                 log.warning("shares are not written: %s", error)
+
+    async def write(self) -> None:
+        """Write what is known now, if anything is. Raises StoreError."""
+        past = self.admitting.past
+        if not past.average:
+            return
+        record = pb.SharesRecord(
+            schema=SCHEMA, at_ms=past.at_ms, depth=past.depth, average=dict(past.average)
+        )
+        await self._committer.commit((), (Put(keys.SHARES, record.SerializeToString()),))

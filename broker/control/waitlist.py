@@ -42,6 +42,7 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
         job.priority,
         job.avoid,
         job.not_before_ms,
+        job.made_room,
         planned_deadline_ms(spec, job.created_ms),
         planned_runtime_s(spec),
         runtime_bucket_s(spec.max_runtime_s or _DAY_S),

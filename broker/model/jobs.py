@@ -295,6 +295,12 @@ class Job:
         return tuple([a for a in self.attempts if a.counts]) if self.attempts else ()
 
     @property
+    def made_room(self) -> bool:
+        """Whether its last attempt was stopped for others; a slice of an array likewise."""
+        last = self.attempts[-1].outcome if self.attempts else None
+        return last is not None and last.kind is OutcomeKind.PREEMPTED
+
+    @property
     def unassigned_tasks(self) -> Runs:
         """Array tasks that neither ended nor lie in a live slice."""
         left = self.tasks.difference(self.task_states.ended)

@@ -34,7 +34,13 @@ FAULTS = {
     "drain": "operators drain the cluster; what runs after `for` is moved",
     "pause": "the site takes nothing new",
 }
-SETTINGS = {"leader_ttl_s", "share_half_life_s", "patience_s"}
+SETTINGS = {
+    "disturbed_share_max",
+    "leader_ttl_s",
+    "patience_s",
+    "preempt",
+    "share_half_life_s",
+}
 POINT = re.compile(r"(commit|committed|send|sent):([1-9]\d{0,6})")
 EXPECTATION = re.compile(r"\s*([a-z0-9_.]+)\s*(<=|>=|==|!=|<|>)\s*(-?[0-9.]+)\s*")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from broker.api.handlers.fleet import duration_s, instant_ms
+from broker.api.handlers.freeze import freeze_view
 from broker.api.handlers.jobs import may_act_for
 from broker.api.problems import Problem, field_problem, not_found
 from broker.api.routes import Call, answer
@@ -30,7 +31,14 @@ async def status(call: Call) -> web.Response:
         told = {**told, "oldest_wait": None}
     day = await control.changes(call.viewer)
     return answer(
-        200, {"leader": leader, "epoch": leader.get("epoch"), **told, "last_24h": day}
+        200,
+        {
+            "leader": leader,
+            "epoch": leader.get("epoch"),
+            **told,
+            "freeze": freeze_view(call) if call.viewer.operator else None,
+            "last_24h": day,
+        },
     )
 
 
@@ -102,11 +110,16 @@ async def usage(call: Call) -> web.Response:
 # Tenants ------------------------------------------------------------------------------------------
 
 
-def _tenant_view(policy: TenantPolicy) -> dict[str, object]:
+def _tenant_view(call: Call, policy: TenantPolicy) -> dict[str, object]:
+    control = call.api.services.control
     return {
         "name": policy.name,
         "weight": policy.weight,
         "quota_accelerators": policy.quota_accelerators,
+        "cohort": policy.cohort,
+        "borrow_accelerators": policy.borrow_accelerators,
+        "held_accelerators": control.held_by(policy.name),
+        "share": control.share_of(policy.name),
         "cluster_quota": dict(policy.cluster_quota),
         "default_max_runtime": format_duration(policy.default_max_runtime_s),
         "max_runtime": format_duration(policy.max_runtime_s),
@@ -123,7 +136,8 @@ async def tenants(call: Call) -> web.Response:
     book = Tenants(projection.value)
     names = {DEFAULT_TENANT, *known} if call.viewer.operator else set(call.viewer.tenants)
     return answer(
-        200, {"tenants": [_tenant_view(known.get(n) or book.policy(n)) for n in sorted(names)]}
+        200,
+        {"tenants": [_tenant_view(call, known.get(n) or book.policy(n)) for n in sorted(names)]},
     )
 
 
@@ -145,6 +159,8 @@ async def write_tenant(call: Call) -> web.Response:
         name=name,
         weight=body.weight,
         quota_accelerators=body.quota_accelerators,
+        cohort=body.cohort,
+        borrow_accelerators=body.borrow_accelerators if body.cohort else None,
         cluster_quota=dict(body.cluster_quota),
         default_max_runtime_s=usual_s or min(usual.default_max_runtime_s, most_s or 1 << 60),
         max_runtime_s=most_s or max(usual.max_runtime_s, usual_s or 0),
@@ -153,9 +169,19 @@ async def write_tenant(call: Call) -> web.Response:
         raise field_problem(
             422, "bad_body", "default_max_runtime", "longer than max_runtime", "shorten it"
         )
+    if policy.cohort and policy.quota_accelerators is None:
+        raise field_problem(
+            422, "bad_body", "quota_accelerators", "a member of a cohort needs a quota",
+            "write what is its own, 0 for one that only borrows",
+        )  # fmt: skip
+    if body.borrow_accelerators is not None and not policy.cohort:
+        raise field_problem(
+            422, "bad_body", "borrow_accelerators", "there is no cohort to borrow from",
+            "name a cohort, or leave it out",
+        )  # fmt: skip
     revision, put = await put_tenant(call.api.services.store, policy)
     call.api.services.projection.fold_own(revision, (put,))
-    return answer(200, _tenant_view(policy))
+    return answer(200, _tenant_view(call, policy))
 
 
 # Tokens -------------------------------------------------------------------------------------------

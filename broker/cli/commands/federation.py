@@ -1,4 +1,4 @@
-"""What is known of the federation: status, prices, latency, usage, tenants, versions."""
+"""What is known of the federation: status, prices, latency, usage, versions."""
 
 from __future__ import annotations
 
@@ -79,12 +79,6 @@ def usage(
     """What was used and paid, by tenant and cluster."""
     answer = ask(lambda client: client.usage(tenant=tenant, from_=start, to=end))
     return _show_any(answer, "nothing was used in that time", as_json=as_json)
-
-
-def tenants(as_json: Json = False) -> int:
-    """The tenants you may see."""
-    answer = ask(lambda client: client.tenants())
-    return _show_any(answer, "no tenants", as_json=as_json)
 
 
 def whoami(as_json: Json = False) -> int:

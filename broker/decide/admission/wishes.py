@@ -16,11 +16,14 @@ Amounts = Mapping[str, float]
 @dataclass(frozen=True, slots=True)
 class Wish:
     """`job.count` copies of one class that want places now. `waited_s`: its oldest member.
-    `set_back`: it had its turn in vain a moment ago, so it takes no turn from others now."""
+    `set_back`: it had its turn in vain a moment ago, so it takes no turn from others now.
+    `was_stopped`: it made room for others and has not run since. `runtime_s`: its limit."""
 
     job: Job
     waited_s: float = 0.0
     set_back: bool = False
+    was_stopped: bool = False
+    runtime_s: float = 24 * 3600.0
 
     def less(self, copies: int) -> Wish:
         """The same with so many copies fewer."""

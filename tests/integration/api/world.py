@@ -115,6 +115,12 @@ class ScriptedControl:
         running = {"stay": 0, "displaced": 0}
         return {**comparison(today, today, []), "running": running, "notes": []}
 
+    def held_by(self, tenant: str) -> int:
+        return 0
+
+    def share_of(self, tenant: str) -> float | None:
+        return None
+
     async def read_log(self, job: Job, ask: LogRequest) -> LogSlice:
         data = self.logs.get((ask.uid, ask.stream), b"")
         done = (ask.uid, ask.stream) in self.complete

@@ -15,7 +15,8 @@ from tests.integration.api.world import World, running
 
 COMMANDS = (
     ["jobs"], ["status"], ["clusters"], ["clusters", "show", "east-1"], ["prices"], ["latency"],
-    ["usage"], ["tenants"], ["whoami"], ["version"], ["token", "list"],
+    ["usage"], ["tenants"], ["tenants", "show", "default"], ["freeze", "status"],
+    ["whoami"], ["version"], ["token", "list"],
 )  # fmt: skip
 
 

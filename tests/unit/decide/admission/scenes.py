@@ -30,7 +30,7 @@ def pool(name: str = "near/h100", free: int = 16, total: int = 16, **rest: Any) 
 
 def wish(tenant: str, count: int = 1, size: int = 1, **rest: Any) -> Wish:
     """`count` copies of `replicas` x `size` H100."""
-    waited_s, set_back = rest.pop("waited_s", 0.0), rest.pop("set_back", False)
+    more = {key: rest.pop(key) for key in ("waited_s", "set_back", "was_stopped") if key in rest}
     number = rest.pop("id", f"j-{tenant}-{size}-{count}")
     usual: dict[str, Any] = {
         "accelerators": {"H100": 1.0},
@@ -38,7 +38,7 @@ def wish(tenant: str, count: int = 1, size: int = 1, **rest: Any) -> Wish:
         "count": count,
         "accelerators_per_replica": size,
     }
-    return Wish(Job(number, tenant, **(usual | rest)), waited_s, set_back)
+    return Wish(Job(number, tenant, **(usual | rest)), **more)
 
 
 def running(uid: str, tenant: str, size: int = 1, **rest: Any) -> Running:
