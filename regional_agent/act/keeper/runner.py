@@ -317,7 +317,7 @@ class Runner:
                 processes.signal_group(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
         if key is None:
-            return False
+            return True  # an orphan; what it leaves may be ours to end
         self._crash.reached("reaped")
         cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
         end = self.holds.outcome(self.attempts[key.uid].attempt.order, status)

@@ -29,8 +29,17 @@ RESOLVER = "/run/systemd/resolve"
 DEVICES = (
     "/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/davinci*", "/dev/hisi_hdc", "/dev/infiniband",
 )  # fmt: skip
-STARTER = ("/bin/sh", "-c", '"$0" "$@"; exit $?')
-"""Process 1: it must not become the program itself, which the kernel would keep signals from."""
+_SCRIPT = """
+_tw_stop=
+trap _tw_stop=1 TERM
+"$0" "$@"
+_tw_code=$?
+while [ "$_tw_stop" ] && set -- /proc/[0-9]* && [ $# -gt 1 ]; do sleep 0.05; done
+exit $_tw_code
+"""
+STARTER = ("/bin/sh", "-c", _SCRIPT)
+"""Process 1. It must not become the program itself, which the kernel would keep signals from. When
+all were told to stop it leaves them their grace: a program may save what its shell does not."""
 SIGNAL_BASE = 128
 SIGNALS_MAX = 64
 
@@ -110,8 +119,7 @@ def _hidden(path: str) -> list[str]:
 
 
 def signal_inside(leader: int, number: int) -> None:
-    """Signal what runs inside: the whole group of the leader but the leader itself. Process 1
-    inside is of the group too, and the kernel keeps such signals from it."""
+    """Signal what runs inside: the whole group of the leader but the leader itself."""
     for pid in processes.group_members(leader):
         if pid != leader:
             processes.send(pid, number)

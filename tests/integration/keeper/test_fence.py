@@ -19,7 +19,7 @@ async def started(site: Site, run: str = RUNS_ON, **changes: object) -> int:
     """Submit with contact just now; returns the pid of the program once it runs."""
     wanted = {"fence_after_s": 2, "grace_s": 1, "contact_s": since_boot_s()} | changes
     assert isinstance(await site.scheduler.submit(order(run=run, **wanted)), Submitted)
-    return int(await wait_for_file(site.work("job-1") / "ran"))
+    return site.pid("job-1", await wait_for_file(site.work("job-1") / "ran"))
 
 
 async def test_a_keeper_says_that_it_keeps_deadlines(site: Site) -> None:
@@ -97,7 +97,8 @@ async def test_a_gang_is_stopped_whole(site: Site) -> None:
     run = "echo $$ > ran.$TRADEWIND_RANK; sleep 60"
     wanted = {"fence_after_s": 2, "grace_s": 1, "contact_s": since_boot_s()}
     await site.scheduler.submit(order(run=run, replicas=2, **wanted))
-    pids = [int(await wait_for_file(site.work("job-1") / f"ran.{rank}")) for rank in (0, 1)]
+    said = [await wait_for_file(site.work("job-1") / f"ran.{rank}") for rank in (0, 1)]
+    pids = [site.pid("job-1", pid, rank) for rank, pid in enumerate(said)]
     assert (await site.ended("job-1")).outcome == FENCED
     for pid in pids:
         wait_gone(pid)

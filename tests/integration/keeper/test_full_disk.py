@@ -81,7 +81,7 @@ async def test_a_contact_deadline_is_kept_on_a_full_disk(small_disk: Path) -> No
     await site.scheduler.submit(
         order(run=run, fence_after_s=3, grace_s=1, contact_s=since_boot_s())
     )
-    pid = int(await wait_for_file(site.work("job-1") / "ran"))
+    pid = site.pid("job-1", await wait_for_file(site.work("job-1") / "ran"))
     filler = small_disk / "filler"
     with pytest.raises(OSError), filler.open("wb", buffering=0) as file:  # noqa: PT011
         while True:
