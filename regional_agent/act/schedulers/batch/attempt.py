@@ -358,13 +358,17 @@ def _names(path: Path) -> Iterator[str]:
         return
 
 
+_WRITTEN = sorted(
+    (Order.__dataclass_fields__.keys() & LaunchOrder.__dataclass_fields__.keys()) - {"places"}
+)
+"""What a written order keeps of one; the rest is the keeper's own affair."""
+
+
 def _order(order: LaunchOrder) -> Order:
-    names = [name for name in Order.__dataclass_fields__ if name != "places"]
     seats = tuple(Seat(p.pool, p.node, p.accelerators) for p in order.places)
-    return Order(**{name: getattr(order, name) for name in names}, places=seats)
+    return Order(**{name: getattr(order, name) for name in _WRITTEN}, places=seats)
 
 
 def _launch_order(order: Order) -> LaunchOrder:
-    names = [name for name in Order.__dataclass_fields__ if name != "places"]
     places = tuple(Place(s.pool, s.node, s.accelerators) for s in order.places)
-    return LaunchOrder(**{name: getattr(order, name) for name in names}, places=places)
+    return LaunchOrder(**{name: getattr(order, name) for name in _WRITTEN}, places=places)
