@@ -18,7 +18,7 @@ SERVICES := ca-certificates etcd-server etcd-client procps python3-venv \
   gridengine-master gridengine-exec gridengine-client \
   bubblewrap podman runc busybox-static iproute2 systemd
 
-.PHONY: help setup demo up down test check fuzz services bench proto docs lock clean
+.PHONY: help setup demo up down test check fuzz services ray bench proto docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -73,6 +73,13 @@ services: ## Install what the tests need from Debian (needs root); starts no ser
 	apt-get update -qq </dev/null; \
 	apt-get install -y -qq --no-install-recommends $(SERVICES) </dev/null
 
+ray: .venv-ray/.installed ## Install Ray for its tests, apart from everything else (380 MB)
+
+.venv-ray/.installed: requirements/ray.txt $(STAMP)
+	@$(PY) -m venv .venv-ray
+	@.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/ray.txt >&2
+	@touch $@
+
 bench: $(STAMP) ## Measure the parts that have a target; ARGS chooses which
 	@found=0; for each in benchmarks/bench_*.py; do \
 	  [[ -e "$$each" ]] || continue; found=1; echo "== $$each" >&2; $(PY) "$$each" $(ARGS); \
@@ -88,7 +95,10 @@ lock: $(STAMP) ## Write requirements/lock.txt anew from pyproject.toml
 	@$(BIN)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras \
 	  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 	  --output-file requirements/lock.txt pyproject.toml $(ARGS)
+	@$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	  --output-file requirements/ray.txt requirements/ray.in $(ARGS)
 
 clean: ## Remove the virtual environment and everything the tools cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache dist build
+	@rm -rf $(VENV) .venv-ray .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

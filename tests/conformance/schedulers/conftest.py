@@ -1,13 +1,17 @@
 """The schedulers under the conformance suite: one rig a kind, for all its cases."""
 
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from regional_agent.conformance.rig import Rig
+from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.schedulers import ray_head
 from tests.schedulers.slurm_cluster import SlurmSite, missing
 
 MakeRig = Callable[[Path, pytest.FixtureRequest], Rig]
@@ -27,10 +31,30 @@ def _slurm(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     return SlurmRig(site.clusters["alpha"], site.scratch / "agents" / scratch.name)
 
 
+@pytest.fixture(scope="session")
+def ray_site() -> Iterator[ray_head.RayHead]:
+    if why := ray_head.missing():
+        pytest.skip(why)
+    scratch = Path(tempfile.mkdtemp(prefix="twray"))  # short: sockets lie deep below it
+    head = ray_head.RayHead(scratch)
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _ray(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    head: ray_head.RayHead = request.getfixturevalue("ray_site")
+    return RayRig(head, head.scratch / "agents" / scratch.name)
+
+
 RIGS: dict[str, MakeRig] = {
     "process": lambda scratch, _: ProcessRig(scratch / "state"),
     "simulated": lambda scratch, _: SimulatedRig(),
     "slurm": _slurm,
+    "ray": _ray,
 }
 
 

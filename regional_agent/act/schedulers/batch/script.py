@@ -78,14 +78,15 @@ exit "$tw_code"
 """
 
 _RANK = r"""
-tw_rank=${SLURM_PROCID:-0}
+tw_rank=${TW_RANK:-${SLURM_PROCID:-0}}
 tw_log=output
 [ -n "$TRADEWIND_TASK" ] && tw_log=task-$TRADEWIND_TASK
 [ "$tw_rank" = 0 ] || tw_log=$tw_log.r$tw_rank
 exec >> "$TW_DIR/logs/$tw_log" 2>&1
-export TRADEWIND_RANK="$tw_rank" RANK="$tw_rank" LOCAL_RANK="${SLURM_LOCALID:-0}"
+export TRADEWIND_RANK="$tw_rank" RANK="$tw_rank"
+export LOCAL_RANK="${TW_LOCAL_RANK:-${SLURM_LOCALID:-0}}"
 if [ "$TW_CARDS" -gt 0 ] && [ -n "$CUDA_VISIBLE_DEVICES" ]; then
-  if [ "$TW_REPLICAS" -gt 1 ]; then
+  if [ "$TW_REPLICAS" -gt 1 ] && [ -z "$TW_CARDS_ARE_MINE" ]; then
     tw_from=$((LOCAL_RANK * TW_CARDS + 1))
     CUDA_VISIBLE_DEVICES=$(echo "$CUDA_VISIBLE_DEVICES" |
       cut -d, -f"$tw_from-$((tw_from + TW_CARDS - 1))")
