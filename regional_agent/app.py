@@ -23,9 +23,8 @@ from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
 from regional_agent.act.cache import BlobCache
-from regional_agent.act.isolation import AUTO, Isolation, IsolationMissing, find_isolation
+from regional_agent.act.isolation import IsolationMissing
 from regional_agent.act.schedulers.port import Capabilities, SchedulerUnavailable
-from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.stage import Stager
 from regional_agent.contact import Contact
 from regional_agent.dialling import Dialler
@@ -37,15 +36,16 @@ from regional_agent.link import Parts, ReportBuffer
 from regional_agent.log_server import LogServer
 from regional_agent.reporting import Reporter, SessionSink
 from regional_agent.restoring import open_journal, pending, restored
-from regional_agent.sense.backends.nvml import nvml_cards
-from regional_agent.sense.host import found_pools, read_host
 from regional_agent.sense.latency import LatencyResponder
+from regional_agent.session.actions import Actions
 from regional_agent.session.admission import SiteRules
 from regional_agent.session.conversation import Conversation
-from regional_agent.session.inputs import LocalView, TimePassed
-from regional_agent.session.ledger import Ledger, Pool
-from regional_agent.settings import AgentSettings, job_path
+from regional_agent.session.inputs import LocalView, Sensed, TimePassed
+from regional_agent.session.ledger import Ledger
+from regional_agent.session.resettle import SiteSeen
+from regional_agent.settings import AgentSettings
 from regional_agent.site_control import SiteControl
+from regional_agent.site_scheduler import keep_looking, local_site
 from regional_agent.status import Status, write_status
 from regional_agent.translate import view_of
 from regional_agent.warming import CAPABILITY
@@ -87,11 +87,9 @@ class Agent:
         self._identity = identity
         self._instance = secrets.token_hex(8)
         state = settings.state_dir
-        self.pools = site_pools(settings)
-        self.isolation = found_isolation(settings, self.pools)
-        self.scheduler = ProcessScheduler(
-            _process_settings(settings, self.pools, self.isolation)
-        )
+        site = local_site(settings, self._clock)
+        self.pools, self.scheduler, self._sense = site.pools, site.scheduler, site.sense
+        self.isolation = site.isolation
         self.journal = open_journal(state / JOURNAL)
         self.time = BrokerTime(self._clock)
         self.contact = Contact()
@@ -162,6 +160,14 @@ class Agent:
                 ):
                     tasks.create_task(_named(work), name=work.__name__)
                 tasks.create_task(self.reporter.run(self.dialler.session_opened))
+                if self._sense is not None:
+                    looking = keep_looking(
+                        self._sense,
+                        lambda: self.conversation.asked,
+                        self.worker.put,
+                        self.settings.poll_s,
+                    )
+                    tasks.create_task(looking)
                 tasks.create_task(keep_contact(self.scheduler, self.contact))
         finally:
             await self._close(responder)
@@ -191,10 +197,13 @@ class Agent:
 
     async def _recover(self) -> None:
         """Before anything new: what the scheduler says of what was accepted before."""
+        first: SiteSeen | None = None
         while True:
             try:
                 capabilities = await self.scheduler.capabilities()
                 states = await self.scheduler.status(self.conversation.asked)
+                if self._sense is not None:
+                    first = await self._sense.look(self.conversation.asked)
                 break
             except SchedulerUnavailable as problem:
                 _log.warning("waiting for the local scheduler: %s", problem)
@@ -204,6 +213,8 @@ class Agent:
         views: dict[str, LocalView] = {uid: view_of(s) for uid, s in states.items()}
         if views:
             _log.info("taking up %d attempts of an earlier life", len(views))
+        if first is not None:  # nothing of it is written down, so it needs no commit
+            self.conversation.take(Sensed(first), self.time.now(), Actions())
         await self.worker.recover(views, self.control.begin())
 
     async def _follow(self) -> None:
@@ -336,7 +347,10 @@ def build(settings: AgentSettings, backends: Backends | None = None) -> Agent:
         identity = load_identity(settings.state_dir)
     except (IdentityError, OSError) as problem:
         raise AgentError(str(problem)) from problem
-    return Agent(settings, identity, backends or Backends.system())
+    try:
+        return Agent(settings, identity, backends or Backends.system())
+    except IsolationMissing as problem:
+        raise AgentError(str(problem)) from problem
 
 
 def version() -> str:
@@ -345,36 +359,6 @@ def version() -> str:
         return metadata.version("tradewind")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
-    """The inventory; without one, what this host has."""
-    return settings.pools or found_pools(read_host(), nvml_cards().cards())
-
-
-def found_isolation(settings: AgentSettings, pools: tuple[Pool, ...]) -> Isolation:
-    """How far jobs are kept apart here. Raises AgentError where more was demanded. What the
-    inventory has on paper only binds no real program."""
-    real = not any(pool.simulated for pool in pools)
-    try:
-        found = find_isolation(settings.isolation, settings.state_dir, limits=real)
-    except IsolationMissing as problem:
-        raise AgentError(str(problem)) from problem
-    if settings.isolation.mode == AUTO and found.sandbox is None:
-        _log.warning("jobs are not kept apart: %s", found.reason)
-    return found
-
-
-def _process_settings(
-    settings: AgentSettings, pools: tuple[Pool, ...], isolation: Isolation
-) -> ProcessSettings:
-    """Simulated pools are larger than this host: then nothing bounds their cpus together."""
-    simulated = any(pool.simulated for pool in pools)
-    cpus_milli = 0 if simulated else sum(pool.nodes * pool.cpus_milli for pool in pools)
-    env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
-    return ProcessSettings(
-        settings.state_dir, cpus_milli, env, settings.keeper_arguments, isolation
-    )
 
 
 def _tls(identity: Identity) -> Tls:

@@ -21,6 +21,7 @@ from regional_agent.sense.latency import latency_report
 from regional_agent.sense.prices import price_report
 from regional_agent.sense.reports import BLACKOUT, OPEN, CapacityReport, SiteState, capacity_report
 from regional_agent.session.conversation import Instant
+from regional_agent.session.resettle import closed_windows
 from regional_agent.session.site_policy import room
 from regional_agent.settings import AgentSettings
 from regional_agent.translate import (
@@ -34,6 +35,7 @@ from regional_agent.worker import BrokerTime, Worker
 CAPACITY_APART_S = 1.0
 CAPACITY_EVERY_S = 15.0
 PRICES_EVERY_S = 3_600.0
+POOLS_EVERY_S = 60.0
 CACHE_APART_S = 2.0
 CACHE_EVERY_S = 60.0
 CACHE_ITEMS_MAX = 500
@@ -43,7 +45,8 @@ _log = logging.getLogger(__name__)
 
 def site_state(instant: Instant, now_ms: int) -> SiteState:
     """An instant of the conversation as a report tells it, with what the site's rules say then."""
-    rules, windows = instant.rules, instant.rules.policy.windows(now_ms)
+    rules, seen = instant.rules, instant.seen
+    windows = closed_windows(rules.policy.windows(now_ms), seen, now_ms)
     state, reason = rules.state, rules.state_reason
     if state == OPEN and windows and windows[0].from_ms <= now_ms:
         until = f"until {format_utc(windows[0].until_ms)}"
@@ -59,6 +62,8 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         state_reason=reason,
         limits=rules.policy.told(now_ms),
         windows=windows,
+        max_submit=seen.max_submit if seen else 0,
+        max_array=seen.max_array if seen else 0,
         room=room(rules.policy, instant.ledger, now_ms),
     )
 
@@ -138,18 +143,27 @@ class Reporter:
     async def _capacity(self) -> None:
         instant = await self._worker.instant()
         state = site_state(instant, self._time.now().broker_ms)
-        self.last_capacity = capacity_report(self._next(), instant.ledger, state)
+        self.last_capacity = capacity_report(
+            self._next(),
+            instant.ledger,
+            state,
+            instant.seen.unschedulable if instant.seen else None,
+        )
         await self._sink.put(capacity_to_wire(self.last_capacity))
 
     async def _prices(self) -> None:
+        """Every hour, and when there are other pools than before."""
+        told: list[str] = []
+        due_s = float("-inf")
         while True:
-            ledger = (await self._worker.instant()).ledger
-            now_ms = self._time.now().broker_ms
-            pools = [pool.name for pool in ledger.pools]
-            made = price_report(self._next(), self._settings.prices, pools, now_ms)
-            self._newest.price = prices_to_wire(made)
-            await self._sink.put(self._newest.price)
-            await asyncio.sleep(PRICES_EVERY_S)
+            pools = [pool.name for pool in (await self._worker.instant()).ledger.pools]
+            if pools != told or self._clock.monotonic_s() >= due_s:
+                told, due_s = pools, self._clock.monotonic_s() + PRICES_EVERY_S
+                now_ms = self._time.now().broker_ms
+                made = price_report(self._next(), self._settings.prices, pools, now_ms)
+                self._newest.price = prices_to_wire(made)
+                await self._sink.put(self._newest.price)
+            await asyncio.sleep(POOLS_EVERY_S)
 
     async def _latencies(self) -> None:
         targets = self._settings.latency_targets

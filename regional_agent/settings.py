@@ -24,6 +24,7 @@ from regional_agent.proxying import Proxies, proxies
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
 from regional_agent.session.ledger import Pool
+from regional_agent.slurm.site import SlurmSite
 
 FILE = "agent.yaml"
 CPU = "CPU"
@@ -141,8 +142,44 @@ class TargetSettings(_Part):
     address: str
 
 
+class SlurmSettings(_Part):
+    """How this site's Slurm is used."""
+
+    conf: str = ""
+    account: str = ""
+    accounts: Mapping[str, str] = {}
+    qos: str = ""
+    partitions: tuple[str, ...] = ()
+    gres: Mapping[str, Annotated[str, BeforeValidator(_accelerator)]] = {}
+    max_runtime_s: Annotated[int, BeforeValidator(parse_duration_s), Field(alias="max_runtime")] = 0
+    poll_s: Annotated[
+        int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
+    ] = 30
+
+    def site(self) -> SlurmSite:
+        """As adapter and collector take it; clients run with what of our environment they
+        need, and nothing else."""
+        env = {name: os.environ[name] for name in _CLIENT_ENV if name in os.environ}
+        if self.conf:
+            env["SLURM_CONF"] = self.conf
+        return SlurmSite(
+            client_env=env,
+            account=self.account,
+            qos=self.qos,
+            accounts=self.accounts,
+            partitions=self.partitions,
+            gres=self.gres,
+            max_runtime_s=self.max_runtime_s,
+        )
+
+
+_CLIENT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF")
+
+
 class _File(_Part):
     broker: str = ""
+    scheduler: Literal["process", "slurm"] = "process"
+    slurm: SlurmSettings | None = None
     proxy: str | None = None
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
@@ -174,7 +211,8 @@ class AgentSettings:
 
     `site_rules` is where the centre's rules lie, None: in the state directory, if at all.
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
-    host has. `stop_jobs`: end jobs and keeper together with the agent. `metrics_listen` is
+    host has, or with `slurm` what that has, looked at every `poll_s`. `stop_jobs`: end jobs and
+    keeper together with the agent. `metrics_listen` is
     host:port on loopback, empty for none; `log_format` None: text on a terminal, else JSON;
     `otel` the standard OTEL_* variables, which alone decide of traces.
     """
@@ -189,6 +227,8 @@ class AgentSettings:
     latency_every_s: int = 60
     report_sink: str = "session"
     etcd_endpoints: tuple[str, ...] = ()
+    slurm: SlurmSite | None = None
+    poll_s: float = 30.0
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
     isolation: Wanted = field(default_factory=Wanted)
@@ -235,8 +275,15 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         raise SettingsError("inventory names a pool twice")
     if said.report_sink == "etcd" and not said.etcd_endpoints:
         raise SettingsError("report_sink etcd needs etcd_endpoints")
+    slurm = said.slurm or SlurmSettings()
+    if said.scheduler == "slurm" and said.inventory:
+        raise SettingsError("inventory: with scheduler slurm the site itself tells what it has")
+    if said.slurm is not None and said.scheduler != "slurm":
+        raise SettingsError("slurm: goes with scheduler: slurm")
     return AgentSettings(
         state_dir=state_dir,
+        slurm=slurm.site() if said.scheduler == "slurm" else None,
+        poll_s=slurm.poll_s,
         broker=said.broker,
         proxies=proxies(said.proxy, os.environ),
         pools=tuple(pool.pool() for pool in said.inventory),
@@ -289,4 +336,4 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
             yield f"{where}: {error['msg']}"
 
 
-_MODELS = (_File, PoolSettings, PriceSettings, TargetSettings)
+_MODELS = (_File, SlurmSettings, PoolSettings, PriceSettings, TargetSettings)

@@ -15,7 +15,6 @@ from typing import Any
 
 from federation.private_files import PrivateFileError, refuse_shared
 from regional_agent import site_view
-from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.control_socket import AgentAway, AgentRefused, ask_agent
 from regional_agent.site_state import (
     SiteState,
@@ -143,7 +142,7 @@ async def _stop_at_keeper(state_dir: Path, uids: Sequence[str], grace_s: int) ->
     doomed = [uid for uid in live if not uids or uid in uids]
     if not doomed:
         return
-    scheduler = ProcessScheduler(ProcessSettings(state_dir))
+    scheduler = site_view.open_scheduler(state_dir)
     try:
         for uid in doomed:
             await scheduler.cancel(uid, grace_s)

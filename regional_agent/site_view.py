@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 
 from federation.private_files import PrivateFileError, refuse_shared
 from federation.units import format_utc
+from regional_agent import site_scheduler
 from regional_agent.act.isolation import IsolationMissing, find_isolation
 from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
-from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
-from regional_agent.app import site_pools, version
+from regional_agent.app import Backends, version
 from regional_agent.control_socket import AgentAway, AgentRefused, ask_agent
 from regional_agent.enrol import Door, EnrolError, session_check
 from regional_agent.identity import (
@@ -57,6 +57,15 @@ def with_overrides(settings: AgentSettings, overrides: Mapping[str, Any]) -> Age
     if changed.report_sink == "etcd" and not changed.etcd_endpoints:
         raise ValueError("report_sink etcd needs etcd_endpoints in agent.yaml")
     return changed
+
+
+def open_scheduler(state: Path) -> site_scheduler.SiteScheduler:
+    """The local scheduler, beside an agent that may run. Raises SiteProblem."""
+    try:
+        clock, settings = Backends.system().clock, load_settings(state)
+        return site_scheduler.local_site(settings, clock, follow=False).scheduler
+    except SettingsError as problem:
+        raise SiteProblem(str(problem)) from problem
 
 
 async def _keeper(state: Path) -> _Keeper:
@@ -198,7 +207,7 @@ async def print_log(
 ) -> None:
     """Write a log to `out`; `which` is an attempt or job, and a stream or nothing."""
     uid = await resolve(state, which[0])
-    scheduler = ProcessScheduler(ProcessSettings(state))
+    scheduler = open_scheduler(state)
     try:
         stream = which[1] or await _first_stream(scheduler, uid)
         offset = 0
@@ -218,7 +227,7 @@ async def print_log(
         await scheduler.close()
 
 
-async def _first_stream(scheduler: ProcessScheduler, uid: str) -> str:
+async def _first_stream(scheduler: site_scheduler.SiteScheduler, uid: str) -> str:
     extents = await scheduler.log_extents(uid)
     return extents[0].stream if extents else "output"
 
@@ -232,7 +241,7 @@ async def kill(state: Path, name: str, grace_s: int) -> str:
         pass  # the keeper can be told without it
     except AgentRefused as problem:
         raise SiteProblem(str(problem)) from problem
-    scheduler = ProcessScheduler(ProcessSettings(state))
+    scheduler = open_scheduler(state)
     try:
         await scheduler.cancel(uid, grace_s)
     finally:
@@ -258,8 +267,8 @@ async def leave(state: Path, *, force: bool) -> dict[str, Any]:
     if is_running(read_status(state)):
         raise SiteProblem("the agent runs; stop it first")
     keeper = await _keeper(state)
-    if keeper.answers:
-        scheduler = ProcessScheduler(ProcessSettings(state))
+    if keeper.answers or site_scheduler.has_batch_system(state):
+        scheduler = open_scheduler(state)
         try:
             await scheduler.shut_down(kill=force)
         except ValueError as problem:
@@ -320,7 +329,7 @@ def _settings(state: Path) -> Check:
         settings = load_settings(state)
     except SettingsError as problem:
         return Check("settings", ok=False, text=str(problem))
-    pools = site_pools(settings)
+    pools = site_scheduler.site_pools(settings)
     shown = ", ".join(
         f"{p.name}: {p.nodes} x {p.accelerators_per_node} {p.accelerator}"
         + (" (simulated)" if p.simulated else "")

@@ -28,6 +28,7 @@ from regional_agent.session.inputs import (
     Looked,
     Now,
     RulesChanged,
+    Sensed,
     SessionStands,
     SiteStops,
     SliceIs,
@@ -38,6 +39,7 @@ from regional_agent.session.inputs import (
 )
 from regional_agent.session.ledger import Ledger
 from regional_agent.session.obey import looked, obey
+from regional_agent.session.resettle import SiteSeen, resettle
 from regional_agent.session.site import Site
 
 
@@ -81,6 +83,7 @@ class Instant:
     start_p50_ms: int
     start_p90_ms: int
     rules: SiteRules
+    seen: SiteSeen | None = None
 
 
 class Conversation:
@@ -172,6 +175,7 @@ class Conversation:
             start_p50_ms=site.start_delay_ms(0.5),
             start_p90_ms=site.start_delay_ms(0.9),
             rules=site.rules,
+            seen=site.seen,
         )
 
     # Inside -----------------------------------------------------------------------------------
@@ -247,6 +251,14 @@ def _rules_changed(site: Site, changed: RulesChanged, now: Now, do: Actions) -> 
         site.changes += 1
 
 
+def _sensed(site: Site, sensed: Sensed, now: Now, do: Actions) -> None:
+    site.seen = sensed.seen
+    settled = resettle(site.ledger, sensed.seen)
+    if settled.free() != site.ledger.free():
+        site.changes += 1
+    site.ledger = settled
+
+
 _TABLE: dict[type, Callable[[Site, Any, Now, Actions], None]] = {
     SessionStands: _session_stands,
     UpdateArrived: _update,
@@ -260,5 +272,6 @@ _TABLE: dict[type, Callable[[Site, Any, Now, Actions], None]] = {
     Forgotten: lambda site, done, now, do: progress.forgotten(site, done, do),
     RulesChanged: _rules_changed,
     SiteStops: progress.site_stops,
+    Sensed: _sensed,
     TimePassed: lambda site, _, now, do: progress.time_passed(site, now, do),
 }

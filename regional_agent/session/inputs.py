@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from federation.runs import Runs
 from regional_agent.session.commands import Command
 from regional_agent.session.events import Output
+from regional_agent.session.resettle import SiteSeen
 from regional_agent.session.site_policy import SitePolicy
 
 
@@ -170,6 +171,13 @@ class SiteStops:
 
 
 @dataclass(frozen=True, slots=True)
+class Sensed:
+    """The site was looked at: what its scheduler has, and who holds what of it."""
+
+    seen: SiteSeen
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """Look at the clock: old tombstones may go."""
 
@@ -187,5 +195,6 @@ Input = (
     | Forgotten
     | RulesChanged
     | SiteStops
+    | Sensed
     | TimePassed
 )

@@ -14,6 +14,9 @@ from types import MappingProxyType
 
 from federation.refusals import Refusal, RefusalCode
 
+OTHERS = "~"
+"""Begins the names under which the ledger keeps what is held by somebody else at the site."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

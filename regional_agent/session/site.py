@@ -19,6 +19,7 @@ from regional_agent.session.events import Ended, Refused, Said
 from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
 from regional_agent.session.inputs import Now
 from regional_agent.session.ledger import Ledger
+from regional_agent.session.resettle import SiteSeen, closed_windows
 from regional_agent.session.site_policy import SitePolicy, Standing
 
 MEASURED_STARTS = 200
@@ -42,6 +43,7 @@ class Site:
     look_first: bool = False
     start_delays_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MEASURED_STARTS))
     changes: int = 0
+    seen: SiteSeen | None = None
     _windows: tuple[int, tuple[ClosedWindow, ...]] = (0, ())
 
     def hold(self, command: Dispatch, ticket: Ticket | None, now: Now) -> Held:
@@ -109,7 +111,8 @@ class Site:
         """The site as its rules look at it; when it closes is worked out once a minute."""
         minute = now_ms // _MINUTE_MS + 1
         if self._windows[0] != minute:
-            self._windows = minute, self.rules.policy.windows(now_ms)
+            rules = self.rules.policy.windows(now_ms)
+            self._windows = minute, closed_windows(rules, self.seen, now_ms)
         return Standing(self.ledger, self.waiting, self._windows[1], now_ms)
 
     def set_policy(self, policy: SitePolicy) -> None:

@@ -19,7 +19,7 @@ from federation.site_limits import (
 from federation.tickets import Ticket
 from regional_agent.session.commands import Placement
 from regional_agent.session.hours import Hours
-from regional_agent.session.ledger import Ledger, Request
+from regional_agent.session.ledger import OTHERS, Ledger, Request
 
 WINDOWS_MAX = 100
 WINDOWS_AHEAD_MS = 32 * 86_400_000
@@ -143,7 +143,8 @@ def room(policy: SitePolicy, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
 
 def _held(ledger: Ledger, pool: str) -> int:
     reserved = ledger.reservations.values()
-    return sum(_units(r.request) for r in reserved if r.request.pool == pool)
+    ours = [r.request for r in reserved if not r.uid.startswith(OTHERS)]
+    return sum(_units(request) for request in ours if request.pool == pool)
 
 
 def _units(request: Request) -> int:

@@ -7,6 +7,7 @@ which forgets a job MinJobAge after its end.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -67,6 +68,8 @@ class Slurm:
         self.pools: Mapping[str, PoolSource] = pools or {}
         self._usual = PoolSource("")
         self.limits: limits.Limits | None = None
+        self._looking = asyncio.Lock()
+        self._rows: tuple[float, tuple[queue.QueueRow, ...]] | None = None
 
     async def traits(self) -> Traits:
         """Version, limits, accounting and default partition, asked for once."""
@@ -166,9 +169,14 @@ class Slurm:
 
     # Looking ------------------------------------------------------------------------------------
 
-    async def rows(self) -> tuple[queue.QueueRow, ...]:
-        """The whole queue, of everybody: one call."""
-        return queue.parse_queue((await self._squeue("--all")).out)
+    async def rows(self, age_max_s: float = 0.0) -> tuple[queue.QueueRow, ...]:
+        """The whole queue, of everybody, not older than that: one call, whoever asks."""
+        async with self._looking:
+            now_s = asyncio.get_running_loop().time()
+            if not self._rows or now_s - self._rows[0] > age_max_s:
+                rows = queue.parse_queue((await self._squeue("--all")).out)
+                self._rows = (now_s, rows)
+            return self._rows[1]
 
     async def queue(self) -> tuple[Queued, ...]:
         """Ours: those with a comment of ours."""

@@ -8,9 +8,6 @@ same, the claim its script takes lets one run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +16,10 @@ from pathlib import Path
 from federation.environment import Clock
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.keeper.layout import AttemptDir, attempts_dir, is_uid, trash_dir
+from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers import log_files
-from regional_agent.act.schedulers.batch import script
-from regional_agent.act.schedulers.batch.attempt import Attempt, create, restore
+from regional_agent.act.schedulers.batch import script, shelf
+from regional_agent.act.schedulers.batch.attempt import Attempt, create
 from regional_agent.act.schedulers.batch.following import Follower, Pace, tag_of
 from regional_agent.act.schedulers.batch.parts import Part, plan
 from regional_agent.act.schedulers.batch.system import BatchSystem, Submission, Traits
@@ -50,11 +47,13 @@ CRASH_POINTS = ("order-written", "intent-written", "handed-over", "recorded")
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
     """`state`: the agent's directory, on a file system the nodes share. `env`: what every job
-    finds in its environment unless its order says otherwise."""
+    finds in its environment unless its order says otherwise. `follow` False: only look at what is
+    there, or stop it, beside or without the one that follows it."""
 
     state: Path
     env: tuple[tuple[str, str], ...] = ()
     pace: Pace = field(default_factory=Pace)
+    follow: bool = True
 
 
 class BatchScheduler:
@@ -251,7 +250,7 @@ class BatchScheduler:
         """It never ran and never will: nothing of it is kept, unless a part of it runs."""
         if not any(part.local_id for part in attempt.parts):
             del self._attempts[attempt.uid]
-            await asyncio.to_thread(_remove, self._settings.state, attempt.uid)
+            await asyncio.to_thread(shelf.remove, self._settings.state, attempt.uid)
         return refusal
 
     # Changing -----------------------------------------------------------------------------------
@@ -268,6 +267,9 @@ class BatchScheduler:
         elif attempt.outcome is None and (attempt.cancel is None or grace_s < attempt.cancel[0]):
             await asyncio.to_thread(attempt.wrote_cancel, grace_s, now_ms)
             attempt.left_queue, attempt.stopped_s = False, 0.0
+        ids = [part.local_id for part in attempt.parts if part.local_id]
+        if ids and not self._settings.follow:
+            await self._system.stop(ids)
         self._follower.wake()
 
     async def set_slice(
@@ -298,7 +300,7 @@ class BatchScheduler:
     async def _drop(self, attempt: Attempt, wanted: Runs) -> None:
         for part in attempt.parts:
             candidates = part.tasks.intersection(wanted).difference(attempt.started)
-            dropped = await asyncio.to_thread(_take_claims, attempt, part, candidates)
+            dropped = await asyncio.to_thread(shelf.take_claims, attempt, part, candidates)
             if dropped and part.local_id:
                 await self._system.remove(part.local_id, part.indices_of(dropped))
             attempt.dropped = attempt.dropped.union(dropped)
@@ -315,7 +317,17 @@ class BatchScheduler:
             raise ValueError(f"{uid} has not ended")
         del self._attempts[uid]
         self._locks.pop(uid, None)
-        await asyncio.to_thread(_remove, self._settings.state, uid)
+        await asyncio.to_thread(shelf.remove, self._settings.state, uid)
+
+    async def shut_down(self, *, kill: bool) -> None:
+        """Nothing of ours runs but jobs. Raises ValueError if there are any, unless `kill`."""
+        await self._ready()
+        live = [attempt.uid for attempt in self._follower.live]
+        if live and not kill:
+            raise ValueError(f"{len(live)} attempts have not ended")
+        for uid in live:
+            await self.cancel(uid, 0)
+        await self._follower.step()
 
     async def close(self) -> None:
         """Leave everything running."""
@@ -330,10 +342,10 @@ class BatchScheduler:
         async with self._starting:
             if self._follower.traits is None:
                 traits = await self._system.traits()
-                found = await asyncio.to_thread(_restore_all, self._settings.state)
+                found = await asyncio.to_thread(shelf.restore_all, self._settings.state)
                 self._attempts.update({attempt.uid: attempt for attempt in found})
                 self._follower.traits = traits
-            if self._following is None:
+            if self._following is None and self._settings.follow:
                 self._following = asyncio.create_task(self._follower.run())
             return self._follower.traits
 
@@ -351,37 +363,3 @@ class BatchScheduler:
 
 def _name(attempt: Attempt, part: Part) -> str:
     return f"{attempt.uid}.{part.nth}" if part.nth else attempt.uid
-
-
-def _take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
-    """Claim tasks so that no script can; returns those that were free."""
-    taken = []
-    for task in tasks:
-        path = attempt.place.root / "claims" / str(task)
-        again = task in attempt.dropped
-        path = path.with_name(f"{task}.{part.nth}") if again else path
-        try:
-            with path.open("x") as file:
-                file.write(f"dropped {part.nth}\n")
-        except FileExistsError:
-            continue
-        taken.append(task)
-    return Runs.of((task, task) for task in taken)
-
-
-def _restore_all(state: Path) -> list[Attempt]:
-    with contextlib.suppress(FileNotFoundError):
-        names = sorted(name for name in os.listdir(attempts_dir(state)) if is_uid(name))
-        found = [restore(AttemptDir(state, name)) for name in names]
-        return [attempt for attempt in found if attempt is not None]
-    return []
-
-
-def _remove(state: Path, uid: str) -> None:
-    trash = trash_dir(state)
-    trash.mkdir(mode=0o700, exist_ok=True)
-    place = trash / uid
-    shutil.rmtree(place, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        AttemptDir(state, uid).root.rename(place)
-    shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,175 @@
+"""The local scheduler of this site, as the settings name it, and how its site is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from federation.environment import Clock
+from regional_agent.act.isolation import (
+    AUTO,
+    SANDBOXED,
+    Isolation,
+    IsolationMissing,
+    find_isolation,
+)
+from regional_agent.act.schedulers.batch.following import Pace
+from regional_agent.act.schedulers.batch.scheduler import BatchScheduler, BatchSettings
+from regional_agent.act.schedulers.port import (
+    LocalScheduler,
+    LocalState,
+    SchedulerUnavailable,
+)
+from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
+from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.sense.backends.nvml import nvml_cards
+from regional_agent.sense.host import found_pools, read_host
+from regional_agent.sense.slurm import SlurmSense, SlurmSilent
+from regional_agent.session.inputs import Sensed
+from regional_agent.session.ledger import Pool
+from regional_agent.session.resettle import SiteSeen
+from regional_agent.settings import AgentSettings, SettingsError, job_path, load_settings
+
+_log = logging.getLogger(__name__)
+
+
+class SiteScheduler(LocalScheduler, Protocol):
+    """A local scheduler that an agent starts and leaves."""
+
+    async def shut_down(self, *, kill: bool) -> None:
+        """End what it keeps running for us. Raises ValueError if attempts run, unless `kill`."""
+
+    async def close(self) -> None:
+        """Leave everything running."""
+
+
+class Sense(Protocol):
+    """Looks at the site of a batch system."""
+
+    async def look(self, ours: Collection[str]) -> SiteSeen:
+        """The site now. Raises SchedulerUnavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSite:
+    """`sense` None: the site is what the settings or this host say, and nobody else uses it."""
+
+    scheduler: SiteScheduler
+    pools: tuple[Pool, ...]
+    sense: Sense | None = None
+    isolation: Isolation = field(default_factory=Isolation)
+
+
+def local_site(settings: AgentSettings, clock: Clock, *, follow: bool = True) -> LocalSite:
+    """The site as its settings say. `follow` False: to look at what is there or to stop it,
+    beside an agent that may run. Raises IsolationMissing where more was demanded than is there.
+    """
+    env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
+    if settings.slurm is not None:
+        if settings.isolation.mode == SANDBOXED:
+            raise IsolationMissing("isolation: sandboxed is nothing an agent can see to on nodes")
+        system = Slurm(settings.slurm)
+        pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
+        batch = BatchSettings(settings.state_dir, env, pace, follow)
+        sense = _SlurmSite(system, settings, clock)
+        return LocalSite(BatchScheduler(batch, system, clock), (), sense)
+    pools = site_pools(settings)
+    isolation = _found_isolation(settings, pools) if follow else Isolation()
+    process = _process_settings(settings, pools, env, isolation)
+    return LocalSite(ProcessScheduler(process), pools, isolation=isolation)
+
+
+def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
+    """The inventory; without one, what this host has. Empty where a batch system tells."""
+    if settings.slurm is not None:
+        return ()
+    return settings.pools or found_pools(read_host(), nvml_cards().cards())
+
+
+def _found_isolation(settings: AgentSettings, pools: tuple[Pool, ...]) -> Isolation:
+    """How far jobs are kept apart here. What the inventory has on paper only binds no real
+    program."""
+    real = not any(pool.simulated for pool in pools)
+    found = find_isolation(settings.isolation, settings.state_dir, limits=real)
+    if settings.isolation.mode == AUTO and found.sandbox is None:
+        _log.warning("jobs are not kept apart: %s", found.reason)
+    return found
+
+
+def _process_settings(
+    settings: AgentSettings,
+    pools: tuple[Pool, ...],
+    env: tuple[tuple[str, str], ...],
+    isolation: Isolation,
+) -> ProcessSettings:
+    """Simulated pools are larger than this host: then nothing bounds their cpus together."""
+    simulated = any(pool.simulated for pool in pools)
+    cpus_milli = 0 if simulated else sum(pool.nodes * pool.cpus_milli for pool in pools)
+    return ProcessSettings(
+        settings.state_dir, cpus_milli, env, settings.keeper_arguments, isolation
+    )
+
+
+class _SlurmSite:
+    """Looks, and tells the scheduler where the jobs of each pool go."""
+
+    def __init__(self, system: Slurm, settings: AgentSettings, clock: Clock) -> None:
+        assert settings.slurm is not None, "made for a site with Slurm"
+        self._system = system
+        self._clock = clock
+        self._sense = SlurmSense(settings.slurm, lambda: system.rows(settings.poll_s))
+        self._noted: tuple[str, ...] = ()
+
+    async def look(self, ours: Collection[str]) -> SiteSeen:
+        """See Sense."""
+        try:
+            found = await self._sense.look(ours, self._clock.now_ms())
+        except SlurmSilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+        self._system.pools = found.sources
+        if found.notes != self._noted:
+            self._noted = found.notes
+            for note in found.notes:
+                _log.warning("%s", note)
+        return found.seen
+
+
+async def keep_looking(
+    sense: Sense, ours: Callable[[], Collection[str]], put: Callable[[Sensed], None], every_s: float
+) -> None:
+    """Look at the site for ever; while it does not answer what was seen last stands, with its
+    age in every report."""
+    silent = False
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            put(Sensed(await sense.look(ours())))
+            silent = False
+        except SchedulerUnavailable as problem:
+            if not silent:
+                _log.warning("the site cannot be looked at: %s", problem)
+            silent = True
+
+
+def has_batch_system(state: Path) -> bool:
+    """Whether jobs here are those of a batch system, not of a keeper."""
+    with contextlib.suppress(SettingsError):
+        return load_settings(state).slurm is not None
+    return False
+
+
+def as_told(state: LocalState) -> dict[str, Any]:
+    """A state in the form in which the keeper tells one."""
+    end = state.outcome
+    return {
+        "phase": str(state.phase),
+        "outcome": [str(end.kind), end.exit_code or end.signal] if end else None,
+        "times": (state.submitted_ms, state.started_ms, state.ended_ms),
+        "running": state.tasks.running.runs,
+        "unstarted": state.tasks.unstarted.runs,
+    }

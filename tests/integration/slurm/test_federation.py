@@ -1,0 +1,166 @@
+"""Three real Slurm clusters behind a real broker: what is submitted runs there once, whatever dies.
+
+The proof of what ran is Slurm's own accounting.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chaos.federation import RealFederation, until
+from tests.schedulers.slurm_cluster import SlurmSite, missing
+
+CLUSTERS = ("alpha", "beta", "gamma")
+WITHIN_S = 90.0
+
+
+class SlurmFederation(RealFederation):
+    """Every cluster is a Slurm site of two nodes with eight cards each."""
+
+    sites: SlurmSite
+
+    def join(self, cluster: str, slots: int) -> None:
+        super().join(cluster, slots)
+        settings = {
+            "scheduler": "slurm",
+            "slurm": {"conf": str(self.sites.clusters[cluster].conf), "poll": "1s"},
+            "prices": [
+                {"pool": "main-h100", "kind": "owned", "usd_per_accelerator_hour": 1,
+                 "as_of": "2026-11-01T00:00:00Z", "source": "typed for a test"}
+            ],
+        }  # fmt: skip
+        (self.agent_dir(cluster) / "agent.yaml").write_text(yaml.safe_dump(settings))
+
+    def agent(self, cluster: str, *words: str) -> str:
+        """A command of the site's people."""
+        state = str(self.agent_dir(cluster))
+        argv = [self._script("tradewind-agent"), *words, "--state-dir", state]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def accounts(self, cluster: str) -> list[dict[str, str]]:
+        """Slurm's own books: one entry a job or element."""
+        fields = "JobID,JobName,State,AllocTRES,NNodes"
+        out = self.sites.clusters[cluster].run("sacct", "-a", "-X", "-n", "-P", "-o", fields)
+        rows = [line.split("|") for line in out.splitlines()]
+        return [dict(zip(fields.split(","), row, strict=True)) for row in rows]
+
+    def ran(self) -> Counter[str]:
+        """How many jobs of each name ever ran, over all clusters."""
+        found = [row for cluster in CLUSTERS for row in self.accounts(cluster)]
+        return Counter(row["JobName"] for row in found if row["State"] != "PENDING")
+
+
+@pytest.fixture(scope="module")
+def federation() -> Iterator[SlurmFederation]:
+    if why := missing():
+        pytest.skip(f"Slurm {why}")
+    sites = SlurmSite(CLUSTERS, nodes=2).start()
+    directory = sites.scratch / "federation"  # where the nodes see it, too
+    directory.mkdir(mode=0o700)
+    made = SlurmFederation(directory)
+    made.sites = sites
+    try:
+        made.start(*CLUSTERS)
+        yield made
+    finally:
+        made.stop()
+        sites.stop()
+
+
+def card_job(federation: SlurmFederation, seconds: float = 0.2, **rest: Any) -> dict[str, Any]:
+    usual = {"accelerators": "H100:1", "cpus": 1, "memory": "100MiB"}
+    resources = usual | rest.pop("resources", {})
+    return {"resources": resources, "max_runtime": "5m", **federation.marking(seconds), **rest}
+
+
+def outcome(job: Any) -> str:
+    return str(job["job"]["outcome"]["kind"] if "job" in job else job["outcome"]["kind"])
+
+
+def test_clusters_show_what_slurm_has(federation: SlurmFederation) -> None:
+    shown = {c["name"]: c for c in federation.clusters()}
+    for name in CLUSTERS:
+        assert shown[name]["scheduler"] == "slurm"
+        (pool,) = shown[name]["pools"]
+        assert (pool["pool"], pool["accelerator"]) == ("main-h100", "H100"), pool
+
+
+def test_jobs_gangs_and_arrays_end_right_and_ran_once(federation: SlurmFederation) -> None:
+    singles = federation.submit([card_job(federation) for _ in range(6)], "singles")
+    (gang,) = federation.submit(
+        [card_job(federation, resources={"replicas": 4, "accelerators": "H100:4"})], "gang"
+    )
+    (array,) = federation.submit([card_job(federation, array="0-9%4")], "array")
+    done = federation.wait([*singles, gang, array], WITHIN_S)
+    assert {outcome(job) for job in done.values()} == {"succeeded"}, done
+    marks = federation.marks()
+    assert all(marks[f"start {job}/0"] == 1 for job in singles)
+    assert marks[f"start {gang}/0"] == 4  # one line a member
+    assert [marks[f"start {array}/{task}"] for task in range(10)] == [1] * 10
+    rows = [row for cluster in CLUSTERS for row in federation.accounts(cluster)]
+    (of_gang,) = [row for row in rows if row["JobName"].startswith(gang)]
+    assert of_gang["NNodes"] == "2" and "gres/gpu=16" in of_gang["AllocTRES"]
+
+
+def test_a_cancel_reaches_the_queue_of_the_site(federation: SlurmFederation) -> None:
+    (job,) = federation.submit([card_job(federation, 120)], "cancelled")
+    until(lambda: federation.marks()[f"start {job}/0"], 60, "it runs")
+    federation.call("POST", f"/v1/jobs/{job}/cancel")
+    assert outcome(federation.wait([job], 60)[job]) == "cancelled"
+    assert not federation.marks()[f"end {job}/0"]
+
+
+def test_agents_killed_in_the_middle_run_nothing_twice(federation: SlurmFederation) -> None:
+    """Guards exactly-once hand-off: kill -9 while jobs are handed over and run."""
+    jobs = federation.submit([card_job(federation, 1.0) for _ in range(24)], "killed")
+    arrays = federation.submit([card_job(federation, 0.5, array="0-7%4")] * 3, "killed-arrays")
+    for cluster in CLUSTERS:
+        federation.kill(cluster)
+        federation.start_agent(cluster)
+    done = federation.wait([*jobs, *arrays], WITHIN_S)
+    assert {outcome(job) for job in done.values()} == {"succeeded"}
+    marks = federation.marks()
+    assert all(marks[f"start {job}/0"] == 1 for job in jobs)
+    for array in arrays:
+        assert [marks[f"start {array}/{task}"] for task in range(8)] == [1] * 8
+    ran = federation.ran()
+    for job in jobs:
+        names = [name for name in ran if name.startswith(job)]
+        assert len(names) == 1 and ran[names[0]] == 1, {name: ran[name] for name in names}
+
+
+def test_the_sites_people_see_and_end_jobs(federation: SlurmFederation) -> None:
+    (job,) = federation.submit(
+        [card_job(federation, 120, placement={"clusters": ["beta"]})], "killed-at-the-site"
+    )
+    until(lambda: federation.marks()[f"start {job}/0"], 60, "it runs")
+    rows = json.loads(federation.agent("beta", "jobs", "--json"))
+    (row,) = [row for row in rows if row["job"] == job]
+    assert row["phase"] == "running"
+    federation.agent("beta", "kill", row["uid"], "--grace-s", "1")
+    assert outcome(federation.wait([job], 60)[job]) == "cancelled"
+
+
+def test_local_jobs_are_local_load(federation: SlurmFederation) -> None:
+    gamma = federation.sites.clusters["gamma"]
+    local = gamma.run(
+        "sbatch", "--parsable", "--nodes=2", "--gres=gpu:h100:8", "--output=/dev/null",
+        "--time=5", "--chdir=/tmp", "--wrap=sleep 300",
+    )  # fmt: skip
+
+    def free() -> int:
+        (cluster,) = [c for c in federation.clusters() if c["name"] == "gamma"]
+        return int(cluster["pools"][0]["free"])
+
+    until(lambda: free() == 0, 60, "no card of gamma is free")
+    gamma.run("scancel", local)
+    until(lambda: free() == 16, 60, "all cards of gamma are free again")
