@@ -65,7 +65,12 @@ _NOT_YET: tuple[_Rule, ...] = (
         "this version places the replicas of a gang in one cluster, no closer",
         "write topology: cluster, or leave it out",
     ),
-    ("placement.spread", lambda s: s.placement.spread, "not supported yet", _LEAVE_OUT),
+    (
+        "placement.spread",
+        lambda s: s.placement.spread in ("node", "region") and s.placement.spread,
+        "this version spreads the tasks of an array over clusters, nothing else",
+        "write spread: cluster, or leave it out",
+    ),
     (
         "placement.anti_affinity",
         lambda s: s.placement.anti_affinity,

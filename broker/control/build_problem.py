@@ -10,7 +10,14 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from broker.control.closed_clusters import avoided, not_named, not_trusted, rtt_unknown
+from broker.control.closed_clusters import (
+    avoided,
+    clusters_held,
+    not_named,
+    not_trusted,
+    rtt_unknown,
+    spread_out,
+)
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
@@ -199,7 +206,8 @@ def _rules(waiting: Waiting) -> Hashable:
         spec.max_runtime_s,
         spec.on_disconnect.replace,
     )
-    return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies
+    held = clusters_held(waiting.job, spec)
+    return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held
 
 
 def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
@@ -285,6 +293,7 @@ def _job(
         ),
         image=image,
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
+        apart=job.id if spec.placement.spread == "cluster" and job.is_array else None,
         excluded=excluded,
     )
 
@@ -306,6 +315,7 @@ def _excluded(
             or not_named(waiting.spec, view)
             or not_trusted(waiting.job, waiting.spec, view)
             or avoided(waiting.job, view, world.now_ms)
+            or spread_out(waiting.job, waiting.spec, view)
             or rtt_unknown(waiting.spec, view, distances.known)
             or _starts_late(waiting.spec, view, world)
             or site_refusal(waiting.job.tenant, waiting.spec, view, world.now_ms)

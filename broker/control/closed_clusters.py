@@ -89,3 +89,22 @@ def rtt_unknown(
         available="nobody measured it",
         advice="give the agents a latency target there, or type the figure",
     )
+
+
+def clusters_held(job: Job, spec: JobSpec) -> tuple[str, ...]:
+    """Clusters that have as much of a job as it lets one cluster have."""
+    if spec.placement.spread != "cluster":
+        return ()
+    return tuple(sorted({attempt.cluster for attempt in job.live_attempts}))
+
+
+def spread_out(job: Job, spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """Whether one of the job's tasks has the cluster, and the job spreads over clusters."""
+    if view.identity.name not in clusters_held(job, spec):
+        return None
+    return Refusal(
+        RefusalCode.SPREAD_LIMIT,
+        view.identity.name,
+        available="one of its tasks, as many as placement.spread allows",
+        advice="leave out placement.spread",
+    )

@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from broker.model.warm import Warm
 from federation.refusals import Refusal
+
+_EMPTY: dict[str, Any] = {}
+
+
+def _nothing() -> Mapping[str, Any]:
+    """One empty mapping for all: tens of thousands of jobs need none of their own."""
+    return _EMPTY
 
 
 class Mode(StrEnum):
@@ -120,7 +128,7 @@ class Pool:
     maintenance: tuple[Window, ...] = ()
     preemptions_per_h: float = 0.0
     accelerator_memory_gib: float | None = None
-    extras: Mapping[str, int] = field(default_factory=dict)
+    extras: Mapping[str, int] = field(default_factory=_nothing)
     queue_of: str = ""
 
     def as_queue(self) -> Pool:
@@ -185,10 +193,10 @@ class Job:
     max_runtime_h: float | None = None
     checkpoint_h: float | None = None
     accelerator_memory_gib: float = 0.0
-    extras_per_replica: Mapping[str, int] = field(default_factory=dict)
+    extras_per_replica: Mapping[str, int] = field(default_factory=_nothing)
     spread_max_per_cluster: int | None = None
     apart: str | None = None
-    excluded: Mapping[str, Refusal] = field(default_factory=dict)
+    excluded: Mapping[str, Refusal] = field(default_factory=_nothing)
 
     @property
     def gang_accelerators(self) -> int:
