@@ -13,12 +13,14 @@ from typing import Any
 
 import aiohttp
 
-from regional_agent.act.schedulers.port import SchedulerUnavailable
-
 BODY_BYTES_MAX = 64 * 2**20
 SAID_CHARS_MAX = 300
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 """https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html"""
+
+
+class RaySilent(Exception):
+    """Ray did not answer, or not what it should: nothing is known about the effect."""
 
 
 class RayRefused(Exception):
@@ -45,7 +47,8 @@ class RayJob:
 
 @dataclass(slots=True)
 class RayApi:
-    """Asks one cluster. `url` is that of its dashboard; each request has `within_s` seconds."""
+    """Asks one cluster; every method may raise RaySilent. `url` is that of its dashboard; each
+    request has `within_s` seconds."""
 
     url: str
     within_s: float = 30.0
@@ -63,7 +66,7 @@ class RayApi:
         that the request is wrong; anything else leaves open whether the job is there."""
         status, text = await self._ask("POST", "/api/jobs/", body)
         if status >= 500:  # also for a name that is taken: look before and after
-            raise SchedulerUnavailable(f"Ray answers {status}: {_short(text)}")
+            raise RaySilent(f"Ray answers {status}: {_short(text)}")
         if status >= 400:
             raise RayRefused(_short(text))
 
@@ -83,7 +86,7 @@ class RayApi:
         """Ask a job to stop; Ray kills what does not within seconds. Unknown: nothing."""
         status, text = await self._ask("POST", f"/api/jobs/{name}/stop")
         if status >= 500:
-            raise SchedulerUnavailable(f"Ray answers {status}: {_short(text)}")
+            raise RaySilent(f"Ray answers {status}: {_short(text)}")
 
     async def nodes(self) -> list[dict[str, Any]]:
         """Every node it knows, dead ones too: `node_id`, `state`, `resources_total`, `labels`."""
@@ -116,16 +119,16 @@ class RayApi:
                 return answer.status, raw.decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as problem:
             why = str(problem) or type(problem).__name__
-            raise SchedulerUnavailable(f"Ray at {self.url} does not answer: {why}") from problem
+            raise RaySilent(f"Ray at {self.url} does not answer: {why}") from problem
 
 
 def _parsed(status: int, text: str) -> Any:
     if status >= 400:
-        raise SchedulerUnavailable(f"Ray answers {status}: {_short(text)}")
+        raise RaySilent(f"Ray answers {status}: {_short(text)}")
     try:
         return json.loads(text)
     except ValueError as problem:
-        raise SchedulerUnavailable(f"Ray answers no JSON: {_short(text)}") from problem
+        raise RaySilent(f"Ray answers no JSON: {_short(text)}") from problem
 
 
 def _job(said: Mapping[str, Any]) -> RayJob:

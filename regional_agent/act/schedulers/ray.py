@@ -9,13 +9,14 @@ from the attempt's directory by the job itself, which so has its grace: Ray's ow
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs, parse_runs
@@ -28,10 +29,18 @@ from regional_agent.act.schedulers.batch.system import (
     Submission,
     Traits,
 )
-from regional_agent.act.schedulers.port import Feature, LaunchOrder, Outcome, OutcomeKind
-from regional_agent.ray.api import RayApi, RayJob, RayRefused
+from regional_agent.act.schedulers.port import (
+    Feature,
+    LaunchOrder,
+    Outcome,
+    OutcomeKind,
+    SchedulerUnavailable,
+)
+from regional_agent.ray.api import RayApi, RayJob, RayRefused, RaySilent
 from regional_agent.ray.programs import ELEMENTS, RANKS
 
+P = ParamSpec("P")
+T = TypeVar("T")
 TAG, DIRECTORY, INDICES = "tradewind", "tradewind-directory", "tradewind-indices"
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.SET_SLICE,
                       Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
@@ -58,6 +67,21 @@ class RaySite:
     gpu: str = "GPU"
 
 
+def _asking(
+    ask: Callable[Concatenate[Ray, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Ray, P], Coroutine[Any, Any, T]]:
+    """Ray's silence as that of a scheduler."""
+
+    @functools.wraps(ask)
+    async def asked(ray: Ray, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await ask(ray, *args, **kwargs)
+        except RaySilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+
+    return asked
+
+
 class Ray:
     """See the module."""
 
@@ -65,6 +89,7 @@ class Ray:
         self.api = api
         self._withdrawn: set[str] = set()
 
+    @_asking
     async def traits(self) -> Traits:
         """What every Ray can do. Raises SchedulerUnavailable where none answers."""
         await self.api.version()
@@ -79,6 +104,7 @@ class Ray:
 
     # Submitting ---------------------------------------------------------------------------------
 
+    @_asking
     async def submit(self, job: Submission) -> str | Refusal:
         """Under the first name that is not taken by somebody else. Refuses submit_failed."""
         for name in _names(job.name):
@@ -98,6 +124,7 @@ class Ray:
             return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
         return name
 
+    @_asking
     async def look(self, name: str, tag: str, work: Path) -> str | None:
         """See the port."""
         for each in _names(name):
@@ -110,6 +137,7 @@ class Ray:
 
     # Looking ------------------------------------------------------------------------------------
 
+    @_asking
     async def queue(self) -> tuple[Queued, ...]:
         """See the port: one request. What waits and was withdrawn counts as gone: Ray keeps it
         until there is room for it, and then its script finds that it was cancelled."""
@@ -121,6 +149,7 @@ class Ray:
             if job.name not in self._withdrawn or _live(job) is not Live.PENDING
         )
 
+    @_asking
     async def books(self, local_ids: Collection[str]) -> tuple[Account, ...]:
         """What Ray still knows: it keeps ended jobs as long as its head lives."""
         wanted = set(local_ids)
@@ -140,6 +169,7 @@ class Ray:
 
     # Acting -------------------------------------------------------------------------------------
 
+    @_asking
     async def stop(self, local_ids: Collection[str]) -> None:
         """Take what waits out of the queue; what runs has read of it already."""
         wanted = set(local_ids)
@@ -148,11 +178,13 @@ class Ray:
                 await self.api.stop(job.name)
                 self._withdrawn.add(job.name)
 
+    @_asking
     async def remove(self, local_id: str, indices: Runs | None = None) -> None:
         """See the port. Elements that were taken back find their claims taken."""
         if indices is None:
             await self.api.stop(local_id)
 
+    @_asking
     async def widen(self, local_id: str, width: int) -> None:
         """See the port: the job of an array reads its width while it runs."""
         job = await self.api.job(local_id)
