@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from regional_agent.act.keeper.attempt import LOST, Attempt, replay
-from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
+from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.keeper.orders import Order, empty_order, order_json, order_of
 from regional_agent.act.keeper.records import (
     Record,
     RecordFile,
     read,
-    replace_file,
     sync_dir,
+    sync_file,
+    write_file,
 )
 
 COMPACT_BYTES = 2**20
@@ -28,6 +30,7 @@ class Held:
         self._file = file
         self._compact_at_bytes = COMPACT_BYTES
         self._rewrite = False
+        self._unsafe: dict[Path, tuple[bytes, int]] = {}
         self.damaged = False
 
     @property
@@ -65,6 +68,32 @@ class Held:
             # Nothing more is to come, and open files are few.
             self._file.close()
 
+    def lay(self, path: Path, data: bytes, mode: int) -> None:
+        """Write a file that `sync_contents` will make safe. Raises OSError."""
+        write_file(path, data, mode)
+        self._unsafe[path] = data, mode
+
+    def sync_contents(self) -> None:
+        """Make what is in its new files outlast the machine. Raises OSError; to be called again,
+        and then all is written anew."""
+        try:
+            for path, (data, mode) in self._unsafe.items():
+                if self._rewrite:
+                    write_file(path, data, mode)
+                sync_file(path)
+        except OSError:
+            self._rewrite = True
+            raise
+        self.sync()
+
+    def sync_names(self) -> None:
+        """Give the order its name, now that all the attempt begins with is safe, and make the
+        names in its directory so. Raises OSError; may be called again."""
+        if self.place.fresh_order.exists():
+            os.rename(self.place.fresh_order, self.place.order)
+        sync_dir(self.place.root)
+        self._unsafe.clear()
+
     def close(self) -> None:
         """Let go of the files."""
         self._file.close()
@@ -73,17 +102,17 @@ class Held:
 def take_on(
     state: Path, order: Order, at_ms: int, contact: tuple[str, float] | None = None
 ) -> Held:
-    """Durably begin to hold a new attempt. Raises OSError when the disk refuses."""
+    """Begin to hold a new attempt: it is one, durably, after `sync_contents` and `sync_names` and
+    once the directory it lies in is synced. Raises OSError when the disk refuses."""
     place = AttemptDir(state, order.uid)
     place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
     place.logs.mkdir(mode=0o700, exist_ok=True)
-    if order.run:
-        replace_file(place.script, order.run.encode(), 0o700)
     held = Held(Attempt(order), place, RecordFile(place.journal, 0))
+    if order.run:
+        held.lay(place.script, order.run.encode(), 0o700)
+    held.lay(place.fresh_order, json.dumps(order_json(order)).encode(), 0o600)
     held.record({"k": "submitted", "at": at_ms, "contact": contact})
-    held.sync()
-    replace_file(place.order, json.dumps(order_json(order)).encode())
-    sync_dir(attempts_dir(state))
+    held.write()
     return held
 
 

@@ -32,6 +32,11 @@ class AttemptDir:
         return self.root / "order.json"
 
     @property
+    def fresh_order(self) -> Path:
+        """The order before it is safe: not yet an attempt."""
+        return self.root / "order.json.new"
+
+    @property
     def journal(self) -> Path:
         """The keeper's records."""
         return self.root / "journal"

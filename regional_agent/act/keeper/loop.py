@@ -15,6 +15,7 @@ from regional_agent.act.keeper import processes
 from regional_agent.act.keeper.adopt import Adopter
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
+from regional_agent.act.keeper.disk import Disk
 from regional_agent.act.keeper.fence import Fence
 from regional_agent.act.keeper.layout import (
     attempts_dir,
@@ -41,7 +42,7 @@ class Keeper:
         self._idle_exit_s = idle_exit_s
         self._busy_at_s = clock.monotonic_s()
         boot = processes.boot_id()
-        self._runner = Runner(clock, crash, boot)
+        self._runner = Runner(clock, crash, boot, Disk(state))
         self._fence = Fence(state, self._runner, clock, boot)
         self._runner.may_start = self._fence.may_start
         self._adopter = Adopter(state, self._runner, clock, boot, self._fence)
@@ -80,7 +81,6 @@ class Keeper:
         runner.run_timers()
         self._fence.look()
         runner.reap()
-        runner.plan_starts()
         if self._synced():
             runner.act()
         self._watch.keep_looking()
@@ -91,6 +91,8 @@ class Keeper:
         """False while the disk refuses: then nothing is started, killed or said, but children
         are still reaped and remembered. To die instead would lose every job that runs."""
         try:
+            self._runner.keep_names()
+            self._runner.plan_starts()
             self._runner.sync()
         except OSError as error:
             if self._retry_at_s is None:

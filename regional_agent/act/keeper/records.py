@@ -111,16 +111,30 @@ class RecordFile:
 def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Durably give `path` this content: whoever reads it sees the old or the new, whole."""
     fresh = path.with_name(path.name + ".new")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    write_file(fresh, data, mode)
+    sync_file(fresh)
+    os.rename(fresh, path)
+    sync_dir(path.parent)
+
+
+def write_file(path: Path, data: bytes, mode: int) -> None:
+    """Write a file whole, not synced. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make what is in a file outlast the machine. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.rename(fresh, path)
-    sync_dir(path.parent)
 
 
 def sync_dir(path: Path) -> None:

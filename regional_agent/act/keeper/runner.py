@@ -25,6 +25,7 @@ from regional_agent.act.keeper.attempt import (
 )
 from regional_agent.act.keeper.clock import KeeperClock
 from regional_agent.act.keeper.crash import CrashPlan
+from regional_agent.act.keeper.disk import Disk
 from regional_agent.act.keeper.held import Held
 from regional_agent.act.keeper.holds import Holds
 from regional_agent.act.keeper.records import Record
@@ -59,7 +60,8 @@ class Drain:
 class Runner:
     """All attempts of this host and their processes."""
 
-    def __init__(self, clock: KeeperClock, crash: CrashPlan, boot: str) -> None:
+    def __init__(self, clock: KeeperClock, crash: CrashPlan, boot: str, disk: Disk) -> None:
+        self.disk = disk
         self._clock = clock
         self._crash = crash
         self._boot = boot
@@ -181,12 +183,17 @@ class Runner:
         if self._forks:
             self._crash.reached("intent-appended")
 
+    def keep_names(self) -> None:
+        """Make new attempts safe, before anything of them starts. Raises OSError; to be called
+        again."""
+        if self.disk.keep_names():
+            self._crash.reached("order-written")
+
     def sync(self) -> None:
         """Make everything recorded so far safe. Raises OSError; to be called again."""
         exits = any(self.attempts[uid].attempt.outcome for uid in self._dirty)
-        for uid in sorted(self._dirty):
-            self.attempts[uid].sync()
-            self._dirty.discard(uid)
+        self.disk.each(self.attempts[uid].sync for uid in sorted(self._dirty))
+        self._dirty.clear()
         if exits:
             self._crash.reached("exit-synced")
 

@@ -22,9 +22,9 @@ from regional_agent.act.keeper.crash import CrashPlan
 from regional_agent.act.keeper.fence import Fence
 from regional_agent.act.keeper.frames import BadFrame, FrameReader, encode
 from regional_agent.act.keeper.held import Held, take_on
-from regional_agent.act.keeper.layout import AttemptDir, attempts_dir, trash_dir
+from regional_agent.act.keeper.layout import AttemptDir, trash_dir
 from regional_agent.act.keeper.orders import empty_order, order_of, pairs_of, runs_of
-from regional_agent.act.keeper.records import Record, sync_dir
+from regional_agent.act.keeper.records import Record
 from regional_agent.act.keeper.room import conflict
 from regional_agent.act.keeper.runner import Runner
 from regional_agent.act.keeper.watch import Watch
@@ -181,9 +181,8 @@ class Server:
             return {"fresh": False, "taken": taken}
         contact = self._fence.contact_of(request.get("contact_s"))
         held = take_on(self._state, order, self._clock.now_ms(), contact)
-        self._runner.hold(held)
+        self._begin(held)
         self._fence.hold(held)
-        self._crash.reached("order-written")
         return {"fresh": True, "taken": ""}
 
     def _cancel(self, request: Body) -> None:
@@ -199,8 +198,12 @@ class Server:
     def _tombstone(self, uid: str) -> Held:
         """An attempt cancelled before it came: it exists, has no program and never starts."""
         held = take_on(self._state, empty_order(uid), self._clock.now_ms())
-        self._runner.hold(held)
+        self._begin(held)
         return held
+
+    def _begin(self, held: Held) -> None:
+        self._runner.hold(held)
+        self._runner.disk.take_in(held)
 
     def _slice(self, request: Body) -> list[list[int]]:
         attempt = self._attempt(request).attempt
@@ -230,7 +233,7 @@ class Server:
         if place.root.exists():
             trash = trash_dir(self._state) / f"{uid}.{self._clock.now_ms()}"
             os.rename(place.root, trash)
-            sync_dir(attempts_dir(self._state))
+            self._runner.disk.forgotten(uid)
 
     def _shutdown(self, request: Body) -> None:
         """End the keeper: only when idle, unless `kill`, which ends every attempt first."""

@@ -133,6 +133,8 @@ def test_a_restart_or_a_summary_at_any_point_changes_nothing(choices: list[int],
 def test_long_records_are_summed_up(tmp_path: Path) -> None:
     attempts_dir(tmp_path).mkdir()
     held = take_on(tmp_path, order(replicas=1, tasks=Runs(((0, 9_999),))), 1)
+    held.sync_contents()
+    held.sync_names()
     for task in range(10_000):
         held.record({"k": "intent", "t": task, "lane": 0, "at": 1, "boot": "b"})
         end = {"k": "task", "t": task, "kind": "failed", "code": task % 2 + 1, "at": 1, "wall": 1}
