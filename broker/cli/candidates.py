@@ -12,6 +12,7 @@ from broker.cli.formatting import (
     age,
     at,
     count,
+    epoch_ms,
     mapping,
     mappings,
     milliseconds,
@@ -129,6 +130,7 @@ def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
         checked = at(explanation, "smallest_change", "verified") is True
         proof = ", tried by solving again" if checked else ", estimated"
         lines.append(f"Smallest change that would start it: {change}{place}{proof}.")
+    lines.extend(ending_lines(mapping(explanation.get("ends")), now))
     lines.extend(_unchanged(mapping(explanation.get("starts_unchanged")), now))
     lines.extend(_decision(mapping(explanation.get("decision")), now))
     lines.extend(_others(mapping(explanation.get("others"))))
@@ -146,6 +148,42 @@ def _unchanged(starts: Mapping[str, Any], now: Now) -> list[str]:
     if not made or kept is None:
         return [f"{line}; no such prediction has come due here yet."]
     return [f"{line}; of {made:,.0f} such predictions {kept:.0%} came true by the later time."]
+
+
+def _wall(value: object, now: Now) -> str:
+    """A moment on the user's clock, as one says it: `14:10`, `Fri 14:10`, else with its date."""
+    found = epoch_ms(value)
+    if found is None:
+        return NONE
+    then, today = now.local(found), now.local(now.ms)
+    days = (then.date() - today.date()).days
+    if 0 <= days < 7:
+        return then.strftime("%H:%M" if days == 0 else "%a %H:%M")
+    return then.strftime("%Y-%m-%d %H:%M")
+
+
+def ending_lines(ends: Mapping[str, Any], now: Now) -> list[str]:
+    """When it ends, what would end it sooner, and whether the deadline holds."""
+    usual, late = _wall(ends.get("expected_at"), now), _wall(ends.get("late_at"), now)
+    if usual == NONE:
+        return []
+    means = text(ends.get("late_means"))
+    by = f"90 % by {late}" if means == "90 %" else f"at the latest {late}"
+    parts = [f"ends {usual}" + ("" if late == usual else f", {by}")]
+    for other in mappings(ends.get("alternatives")):
+        more = number(other.get("difference_usd")) or 0.0
+        cost = f"{usd(abs(more))} {'more' if more > 0 else 'less'}" if more else "the same cost"
+        end = _wall(other.get("expected_at"), now)
+        parts.append(f"{text(other.get('what'))}: {end} for {cost}")
+    lines = [f"{'; '.join(parts)} (by {text(ends.get('basis'))})."]
+    due = _wall(ends.get("deadline_at"), now)
+    if ends.get("slips") is True:
+        lines.append(f"WARNING: that is past the deadline, {due}.")
+    elif ends.get("at_risk") is True:
+        lines.append(f"The deadline is {due}: the late end is past it.")
+    elif due != NONE:
+        lines.append(f"The deadline is {due}.")
+    return lines
 
 
 def _terms(explanation: Explanation) -> list[str]:

@@ -218,6 +218,7 @@ def status_facts(status: Document, now: Now) -> list[tuple[str, str]]:
         ("queued", count(status.get("queued"))),
         ("running", count(status.get("running"))),
         ("longest wait", waits),
+        ("late", _listed(status, "slipping", lambda job: _slip(job, now))),
         ("last cycle", _cycle(cycle, now)),
         *_freeze_facts(mapping(status.get("freeze"))),
         ("silent sites", _listed(status, "silent_sites", _silent_site)),
@@ -247,6 +248,11 @@ def proposal_line(waits: Document) -> str:
     what += "accelerators in use"
     done = "approved" if waits.get("approved") else f"tradewind freeze approve {cycle}"
     return f"{what} ({done})"
+
+
+def _slip(job: Document, now: Now) -> str:
+    end, due = moment(job.get("expected_end_at"), now), moment(job.get("deadline_at"), now)
+    return f"{text(job.get('job'))} ends {end}, due {due}"
 
 
 def last_day_facts(day: Document, now: Now) -> list[tuple[str, str]]:

@@ -63,6 +63,7 @@ def _row(
         "start_delay_s": round(start.p50_s, 3),
         "start_delay_p90_s": round(start.p90_s, 3),
         "room_in_s": _from_now(room, world.now_ms) if waits and room else None,
+        "hours": candidate.hours,
         "fetch_bytes": start.fetch_bytes,
         "starts_measured": start.samples,
         "rate_usd_per_hour": candidate.rate_usd_per_h,

@@ -22,6 +22,16 @@ from broker.control.candidate_table import (
     waiting_rows,
 )
 from broker.control.cold_start import blobs_of
+from broker.control.endings import (
+    Ending,
+    RunTime,
+    alternatives,
+    ending,
+    ends_json,
+    run_time,
+    start_of,
+    wider,
+)
 from broker.control.office import Office
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
@@ -31,7 +41,7 @@ from broker.control.sites import Sites
 from broker.control.viewing import Viewer
 from broker.decide.explain import Explanation, explain_copy, explain_unplaced
 from broker.feedback.decision_entries import DecisionDays
-from broker.feedback.ports import FeedbackUnavailable, Ledger
+from broker.feedback.ports import FeedbackUnavailable, JobEntry, JobFilter, Ledger
 from broker.model.jobs import Attempt, Job, JobPhase
 from broker.model.plan import Plan
 from broker.model.problem import Problem
@@ -42,6 +52,8 @@ from federation.ids import JobId, Tenant
 from federation.jobs import JobSpec
 from federation.runs import Runs
 
+EARLIER_RUNS = 200
+"""So many earlier jobs of a name are looked at for how long they ran."""
 CALIBRATED_MS = 7 * 24 * 3600 * 1000
 """Of how many days predictions are looked at for how they came true."""
 IMAGINED = JobId("j0000000000000000")
@@ -82,7 +94,26 @@ class Explainer:
         answer["prepared_in"] = self._office.prepared_in(job.id)
         if answer["waiting"]:
             answer["starts_unchanged"] = await self._unchanged(answer["waiting"])
+        answer["ends"] = await self._ends_from_here(job, spec, answer)
         return answer
+
+    async def _ends_from_here(
+        self, job: Job, spec: JobSpec, answer: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """When a job that is there will have ended; None where nobody knows, or for arrays."""
+        now_ms, runs = self._clock.now_ms(), await self._run_time(job, spec)
+        if job.is_array or runs is None:
+            return None
+        if not job.live_attempts:
+            return await self._ends(job, spec, answer, now_ms)
+        attempt = job.live_attempts[-1]
+        if not attempt.started_ms:
+            return None
+        ran_s = (now_ms - attempt.started_ms) / 1000
+        start_s = (-ran_s, -ran_s)
+        found = ending(start_s, runs, now_ms)
+        found = Ending(max(found.usual_ms, now_ms), max(found.late_ms, now_ms))
+        return ends_json(found, runs, spec.deadline_ms(job.created_ms))
 
     async def dry_run(self, spec: JobSpec, tenant: str, viewer: Viewer) -> dict[str, Any]:
         """What would be decided for this spec now."""
@@ -102,7 +133,46 @@ class Explainer:
         answer["others"] = self._others(job, viewer)
         if answer["waiting"]:
             answer["starts_unchanged"] = await self._unchanged(answer["waiting"])
+        answer["ends"] = await self._ends(job, spec, answer, now_ms)
         return answer
+
+    async def _ends(
+        self, job: Job, spec: JobSpec, answer: Mapping[str, Any], now_ms: int
+    ) -> dict[str, Any] | None:
+        """When a job of this answer will have ended, with what would end it sooner; None where
+        nobody knows."""
+        runs = await self._run_time(job, spec)
+        near = [(start, row) for row in answer["candidates"] if (start := start_of(row))]
+        row = answer["chosen"] or min(near, key=lambda pair: pair[0], default=(None, None))[1]
+        if runs is None or row is None:
+            return None
+        start = start_of(row) or (0.0, 0.0)
+        tasks, at_once = (spec.array.tasks.count if spec.array else 1), max(row["copies"], 1)
+        found = ending(start, runs, now_ms, tasks, at_once)
+        more = [] if spec.array else alternatives(answer["candidates"], row, runs, now_ms)
+        if spec.array and spec.array.limit and spec.array.limit < tasks and answer["chosen"]:
+            twice = replace(spec.array, limit=min(2 * spec.array.limit, tasks))
+            wide = await self._decide(job, spec.model_copy(update={"array": twice}))
+            copies = sum(other["copies"] for other in wide["candidates"])
+            narrow = sum(other["copies"] for other in answer["candidates"])
+            found = ending(start, runs, now_ms, tasks, narrow)
+            if copies > narrow:
+                more_usd = tasks * (_mean_usd(wide) - _mean_usd(answer))
+                more.append(wider(ending(start, runs, now_ms, tasks, copies), copies, more_usd))
+        return ends_json(found, runs, spec.deadline_ms(job.created_ms), more)
+
+    async def _run_time(self, job: Job, spec: JobSpec) -> RunTime | None:
+        earlier: Sequence[JobEntry] = ()
+        if job.name and spec.array is None:
+            succeeded = frozenset({"succeeded"})
+            query = JobFilter(
+                tenant=job.tenant, name_prefix=job.name, outcomes=succeeded, limit=EARLIER_RUNS
+            )
+            try:
+                earlier = (await self._ledger.jobs(query)).jobs
+            except FeedbackUnavailable:
+                earlier = ()
+        return run_time(spec.model_copy(update={"name": job.name}), earlier)
 
     # A decision made for the answer -------------------------------------------------------------
 
@@ -211,6 +281,14 @@ class Explainer:
             else:
                 totals["accelerators_lower"] += held
         return totals
+
+
+def _mean_usd(answer: Mapping[str, Any]) -> float:
+    """USD of one copy on the average of those that are placed."""
+    placed = [row for row in answer["candidates"] if row["copies"]]
+    copies = sum(row["copies"] for row in placed)
+    total = sum(row["copies"] * (row["total_usd"] or 0.0) for row in placed)
+    return float(total / max(copies, 1))
 
 
 def _without(body: dict[str, Any], key: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from broker.control.admitting import Admitting
 from broker.control.books import Books
 from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import Bell, CycleRecord, Cycles, Decided, Decider, Sources
+from broker.control.deadline_book import DeadlineBook
 from broker.control.disturbing import Disturbing
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
@@ -92,6 +93,7 @@ class Term:
     committer: GroupCommitter
     shares: ShareBook
     waits: WaitBook
+    deadlines: DeadlineBook
 
     @property
     def admitting(self) -> Admitting:
@@ -148,6 +150,7 @@ class Office:
                 tasks.create_task(term.preparer.run(), name="preparing")
                 tasks.create_task(term.shares.run(), name="shares")
                 tasks.create_task(term.waits.run(), name="waits")
+                tasks.create_task(term.deadlines.run(), name="deadlines")
                 tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:
@@ -230,8 +233,9 @@ class Office:
         )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         shares = ShareBook(admitting, committer)
+        deadlines = DeadlineBook(books, waits, ports.clock, closer.add)
         return Term(
-            leadership, books, leader, cycles, closer, preparer, committer, shares, waits
+            leadership, books, leader, cycles, closer, preparer, committer, shares, waits, deadlines
         )
 
     def _closer(self, books: Books, committer: GroupCommitter, gateway: Gateway) -> Closer:

@@ -55,6 +55,7 @@ class Standing:
             "silent": list(silent),
             "silent_sites": [_silence(name, view, now_ms) for name, view in silent.items()],
             "expiring": [_expiry(n, v, now_ms) for n, v in expiring(fleet, now_ms)],
+            "slipping": self._slipping(),
             "oldest_wait": self._oldest(self._waiting(jobs), now_ms),
             "notes": self._notes(fleet, now_ms),
         }
@@ -80,6 +81,19 @@ class Standing:
         if term is None:
             return [job for job in jobs if job.phase is JobPhase.QUEUED]
         return [job for job in term.books.queued() if copies_wanted(job, None) > 0]
+
+    def _slipping(self) -> list[dict[str, Any]]:
+        """Jobs that are expected to end after their deadlines, the earliest deadline first."""
+        term = self.office.term
+        slips = term.deadlines.slipping.values() if term else ()
+        return [
+            {
+                "job": slip.job,
+                "expected_end_at": format_utc(slip.end_ms),
+                "deadline_at": format_utc(slip.deadline_ms),
+            }
+            for slip in sorted(slips, key=lambda slip: (slip.deadline_ms, slip.job))
+        ]
 
     def _cycle(self, now_ms: int) -> dict[str, Any] | None:
         last = self.office.last_cycle

@@ -52,3 +52,11 @@ def test_a_lost_region_is_asked_about_before_it_is_lost(laptop: Laptop) -> None:
     assert "WHAT IF" in shown and "1 running attempts start anew" in shown
     assert laptop.job(job)["phase"] == "running", "nothing was done"
     laptop.ok("cancel", job)
+
+
+def test_a_deadline_as_people_write_it(laptop: Laptop) -> None:
+    words = ("submit", "--dry-run", "--deadline", "tomorrow 23:59", "--max-runtime", "20m")
+    told = laptop.ok(*words, "--", "sleep", "1").out
+    assert "The deadline is" in told and "(by max_runtime)" in told and "CHOSEN" in told
+    bad = laptop.run("submit", "--deadline", "someday", "--", "true")
+    assert bad.code == 2 and "write 'Fri 18:00'" in bad.err

@@ -29,6 +29,7 @@ async def status(call: Call) -> web.Response:
     told = control.status()
     if not call.viewer.operator and not _mine(call, told.get("oldest_wait")):
         told = {**told, "oldest_wait": None}
+    told = {**told, "slipping": [s for s in told.get("slipping", ()) if _mine(call, s)]}
     day = await control.changes(call.viewer)
     return answer(
         200,

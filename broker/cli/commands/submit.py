@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.commands.logs import print_log
-from broker.cli.exits import Exit, exit_of_job, note
+from broker.cli.exits import Exit, Failure, exit_of_job, note
 from broker.cli.explanation import show_explanation
+from broker.cli.human_time import NoSuchTime, read_time_ms
 from broker.cli.job_options import JobOptions, bad_job, read_job
 from broker.cli.job_views import end_line
 from broker.cli.options import Json
@@ -20,6 +21,7 @@ from broker.cli.tracing import Submitting, submitting
 from broker.client import Client, ClientError, LogChoice, Prepared, Refused, prepare_job
 from broker.client import wait_for_jobs as wait_until_ended
 from federation.jobs import InvalidJob, JobFile
+from federation.units import format_utc
 
 Option = typer.Option
 
@@ -41,6 +43,9 @@ def submit(
     array: Annotated[str | None, Option(help="Tasks, such as 0-99 or 0-99%10.")] = None,
     priority: Annotated[int | None, Option(help="Higher goes first.")] = None,
     max_runtime: Annotated[str | None, Option(help="Stopped after, such as 2h30m.")] = None,
+    deadline: Annotated[
+        str | None, Option(help="By when it must have ended: 'Fri 18:00', 6h, on your clock.")
+    ] = None,
     region: Annotated[list[str] | None, Option(help="Only there; repeat for more.")] = None,
     cluster: Annotated[list[str] | None, Option(help="Only there; repeat for more.")] = None,
     policy: Annotated[str | None, Option(help="Routing policy, or NAME@VERSION.")] = None,
@@ -78,7 +83,7 @@ def submit(
         fields={
             "name": name, "tenant": tenant, "image": image, "array": array, "priority": priority,
             "max_runtime": max_runtime, "value_of_time_usd_per_hour": value_of_time,
-            "workdir": workdir,
+            "workdir": workdir, "deadline": read_deadline(deadline),
         },
         resources={
             "cpus": cpus, "memory": memory, "replicas": replicas,
@@ -98,6 +103,16 @@ def submit(
     if dry_run:
         return with_client(submission.dry_run)
     return with_client(submission.run)
+
+
+def read_deadline(text: str | None) -> str | None:
+    """A deadline as people write it, as a job file has it. Raises Failure."""
+    if text is None:
+        return None
+    try:
+        return format_utc(read_time_ms(text, now()))
+    except NoSuchTime as error:
+        raise Failure(Exit.BAD_INPUT, f"--deadline: {error}") from None
 
 
 def prepare(job: JobFile) -> Prepared:
