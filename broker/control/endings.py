@@ -41,11 +41,11 @@ def run_time(spec: JobSpec, earlier: Sequence[JobEntry]) -> RunTime | None:
         usual_s = measured[len(measured) // 2]
         late_s = measured[min(int(0.9 * len(measured)), len(measured) - 1)]
         return RunTime(usual_s, late_s, f"{len(measured)} earlier runs", "90 %")
-    usual_s, most_s = spec.expected_runtime_s, spec.max_runtime_s
-    if not usual_s and not most_s:
+    said_s, most_s = spec.expected_runtime_s, spec.max_runtime_s
+    if not said_s and not most_s:
         return None
-    basis = "expected_runtime" if usual_s else "max_runtime"
-    return RunTime(float(usual_s or most_s or 0), float(most_s or usual_s or 0), basis, "at most")
+    basis = "expected_runtime" if said_s else "max_runtime"
+    return RunTime(float(said_s or most_s or 0), float(most_s or said_s or 0), basis, "at most")
 
 
 @dataclass(frozen=True, slots=True)
