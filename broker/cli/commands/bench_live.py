@@ -46,15 +46,21 @@ def restart(runs: Runs = 3, as_json: Json = False) -> int:
 
 
 def _measure(name: str, measured: Measured, *, as_json: bool) -> int:
+    from broker.local.bench.machine import this_machine
     from broker.local.bench.stage import BenchFailed
     from broker.local.federation import StartFailed
+    from federation.system import SystemClock
 
+    machine = this_machine(SystemClock().now_ms())
+    if machine.busy:
+        note(f"other work is going on (load average {machine.load:g}): figures will be worse")
     try:
         figures = asyncio.run(_run(measured))
     except (BenchFailed, StartFailed, OSError) as error:
         raise Failure(Exit.FAULT, str(error)) from error
     if as_json:
-        show_json({"bench": name, "figures": [figure.document() for figure in figures]})
+        documents = [figure.document() for figure in figures]
+        show_json({"bench": name, "machine": machine.document(), "figures": documents})
     else:
         show(_table(figures))
     return Exit.OK

@@ -18,6 +18,7 @@ from federation.units import parse_rfc3339_ms
 SITE = "us-east"
 WITHIN_S = 240.0
 PROBE_S = 5.0
+LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ async def bench_dispatch(size: DispatchSize, given: Surroundings) -> list[Figure
         Figure("jobs reach stub sites", "jobs/s"),
         Figure("a bystander's answer, p99", "ms", None, "idle, p99"),
         Figure("a bystander's answer, longest", "ms", None, "idle, longest"),
+        Figure("the ledger is behind, longest", "s", Target(1.0, at_most=True)),
     )
     for run in range(size.runs):
         given.tell(f"run {run + 1} of {size.runs}: a process site")
@@ -105,13 +107,15 @@ async def _one_stub(
     given: Surroundings,
     bare: float,
     rate: Figure,
-    meanwhile: tuple[Figure, Figure, Figure],
+    meanwhile: tuple[Figure, Figure, Figure, Figure],
 ) -> None:
-    reached, bystander_p99, bystander_max = meanwhile
+    reached, bystander_p99, bystander_max, behind = meanwhile
     stubs = tuple(Stub(f"stub-{n}", "", size.slots) for n in range(size.stubs))
     async with Stage.open(given, stubs=stubs) as stage:
         idle = await stage.probe(PROBE_S)
         probing = asyncio.create_task(stage.probe(PROBE_S))
+        over = asyncio.Event()
+        lagging = asyncio.create_task(_longest(stage, "tradewind_ledger_lag_seconds", over))
         began_s = stage.clock.monotonic_s()
         await stage.submit(SPEC, -(-size.jobs // 1000), connections=2, batch=1000)
         counts = await stage.until_stubs(
@@ -121,6 +125,17 @@ async def _one_stub(
         arrived_s = max(each["last_dispatch_s"] for each in counts)
         rate.add(size.jobs / (ended_s - began_s), bare)
         reached.add(size.jobs / (arrived_s - began_s))
+        over.set()
+        behind.add(await lagging)
         busy = await probing
         bystander_p99.add(busy["p99_ms"], idle["p99_ms"])
         bystander_max.add(busy["max_ms"], idle["max_ms"])
+
+
+async def _longest(stage: Stage, metric: str, over: asyncio.Event) -> float:
+    """The most that a figure of /metrics showed, looked at now and then until it is over."""
+    most = 0.0
+    while not over.is_set():
+        most = max(most, await stage.metric(metric))
+        await asyncio.sleep(LOOK_EVERY_S)
+    return most
