@@ -42,7 +42,8 @@ def test_a_row_says_value_floor_ratio_target_and_whether_it_is_met() -> None:
     table = page_writer["table"](result("submit"))
     cells = [cell.strip() for cell in table.splitlines()[-1].strip("|").split("|")]
     assert cells == [
-        "jobs taken on", "50", "200", "1,234", "jobs/s", "puts/s: 400", "0.50", ">= 60% of the floor",
+        "jobs taken on", "50", "200", "1,234", "jobs/s", "puts/s: 400", "0.50",
+        ">= 60% of the floor",
         "**no**",
     ]  # fmt: skip
     assert table.startswith("3 runs; a cpu, 2 cores, 7.8 GiB, Linux 6, Python 3.11.7; 2026-01-31")
