@@ -26,6 +26,9 @@ from regional_agent import site_cli, site_view
 from regional_agent.act.journal import JournalInUse
 from regional_agent.act.schedulers.port import SchedulerUnavailable
 from regional_agent.app import Agent, AgentError, build, version
+from regional_agent.conformance import suite
+from regional_agent.conformance.command import conformance as try_site
+from regional_agent.conformance.suite import Verdict
 from regional_agent.enrol import Door, EnrolError, IdentityError
 from regional_agent.enrol import join as enrol
 from regional_agent.ensure import AgentRuns, hold_lock
@@ -207,6 +210,29 @@ def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
             mark = "ok  " if check.ok else "FAIL"
             typer.echo(f"{mark} {check.name}: {check.text}")
     raise typer.Exit(0 if all(check.ok for check in checks) else EXIT_FAULT)
+
+
+@app.command()
+def conformance(
+    cases: Annotated[list[str] | None, typer.Argument(help="Some cases; else all.")] = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try on this site's own scheduler what an agent relies on; exit 1 when something fails.
+
+    Runs short jobs of its own, at the site's own pace: some minutes.
+    """
+
+    def told(verdict: Verdict) -> None:
+        typer.echo(f"{verdict.case}: {verdict.result}", err=True)
+
+    state, clock = _state(state_dir), SystemClock()
+    kind, found = _do(try_site(state, clock, cases or (), told))
+    if as_json:
+        _print_json(suite.as_json(kind, found))
+    else:
+        typer.echo(suite.table(found))
+    raise typer.Exit(EXIT_FAULT if any(v.result == suite.FAILED for v in found) else 0)
 
 
 @app.command()

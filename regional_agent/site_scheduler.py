@@ -65,9 +65,18 @@ class LocalSite:
     isolation: Isolation = field(default_factory=Isolation)
 
 
-def local_site(settings: AgentSettings, clock: Clock, *, follow: bool = True) -> LocalSite:
-    """The site as its settings say. `follow` False: to look at what is there or to stop it,
-    beside an agent that may run. Raises IsolationMissing where more was demanded than is there.
+def local_site(
+    settings: AgentSettings,
+    clock: Clock,
+    *,
+    follow: bool = True,
+    reached: Callable[[str], None] = lambda point: None,
+) -> LocalSite:
+    """The site as its settings say.
+
+    `follow` False: to look at what is there or to stop it, beside an agent that may run.
+    `reached` hears of the steps of a submission. Raises IsolationMissing where more was demanded
+    than is there.
     """
     env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
     if settings.slurm is not None:
@@ -77,7 +86,7 @@ def local_site(settings: AgentSettings, clock: Clock, *, follow: bool = True) ->
         pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
         batch = BatchSettings(settings.state_dir, env, pace, follow)
         sense = _SlurmSite(system, settings, clock)
-        return LocalSite(BatchScheduler(batch, system, clock), (), sense)
+        return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
     pools = site_pools(settings)
     isolation = _found_isolation(settings, pools) if follow else Isolation()
     process = _process_settings(settings, pools, env, isolation)

@@ -1,0 +1,66 @@
+"""Run the suite and record it for the documentation: `python -m tests.conformance.schedulers.record
+process simulated slurm ray`, then `python docs/draw_schedulers.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from regional_agent.conformance.cases import ALL
+from regional_agent.conformance.rig import Rig
+from regional_agent.conformance.suite import Verdict, as_json, try_all
+from tests.conformance.schedulers.ray_rig import RayRig
+from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
+from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.schedulers import ray_head
+from tests.schedulers.slurm_cluster import SlurmSite
+
+RUNS = Path(__file__).resolve().parents[3] / "docs" / "conformance"
+
+
+async def _record(rig: Rig) -> None:
+    def told(verdict: Verdict) -> None:
+        print(f"{rig.kind} {verdict.case}: {verdict.result} {verdict.text}", flush=True)
+
+    verdicts = await try_all(rig, ALL, "c", told)
+    await rig.close()  # type: ignore[attr-defined]
+    for number, verdict in enumerate(verdicts):  # figures differ from run to run
+        verdicts[number] = Verdict(verdict.case, verdict.says, verdict.result)
+    body = json.dumps(as_json(rig.kind, verdicts), indent=1)
+    (RUNS / f"{rig.kind}.json").write_text(body + "\n", encoding="utf-8")
+
+
+def _record_ray() -> None:
+    with tempfile.TemporaryDirectory(prefix="twray") as scratch:
+        head = ray_head.RayHead(Path(scratch))
+        try:
+            head.start()
+            asyncio.run(_record(RayRig(head, head.scratch / "agent")))
+        finally:
+            head.stop()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        for kind in sys.argv[1:]:
+            if kind == "process":
+                asyncio.run(_record(ProcessRig(Path(scratch) / "state")))
+            elif kind == "simulated":
+                asyncio.run(_record(SimulatedRig()))
+            elif kind == "slurm":
+                site = SlurmSite(["alpha"]).start()
+                try:
+                    asyncio.run(_record(SlurmRig(site.clusters["alpha"], site.scratch / "agent")))
+                finally:
+                    site.stop()
+            elif kind == "ray":
+                _record_ray()
+            else:
+                sys.exit(f"unknown scheduler {kind!r}: process, simulated, slurm or ray")
+
+
+if __name__ == "__main__":
+    main()
