@@ -34,6 +34,8 @@ async def _record(rig: Rig) -> None:
 
 
 def _record_ray() -> None:
+    if why := ray_head.missing():
+        sys.exit(why)
     with tempfile.TemporaryDirectory(prefix="twray") as scratch:
         head = ray_head.RayHead(Path(scratch))
         try:
