@@ -8,7 +8,6 @@ would be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -156,7 +155,6 @@ class _File(_Part):
     images: Names = _Names()
     commands: Names = _Names()
     pools: Names = _Names()
-    accounts: Mapping[str, str] = {}
     guest_share: _Share = _Share()
     blackouts: tuple[_Blackout, ...] = ()
     max_pending: Annotated[int, Field(ge=1)] | None = None
@@ -185,7 +183,6 @@ class _File(_Part):
             ),
             share=GuestShare(self.guest_share.default, share),
             blackouts=tuple(each.blackout(zone) for each in self.blackouts),
-            accounts=dict(self.accounts),
         )
 
 

@@ -61,13 +61,11 @@ class Blackout:
 
 @dataclass(frozen=True, slots=True)
 class SitePolicy:
-    """The rules of `site.yaml` and the bans. `accounts` maps a tenant, or `*`, to the account
-    its jobs run under, where the scheduler has accounts."""
+    """The rules of `site.yaml` and the bans."""
 
     limits: SiteLimits = field(default_factory=SiteLimits)
     share: GuestShare = field(default_factory=GuestShare)
     blackouts: tuple[Blackout, ...] = ()
-    accounts: Mapping[str, str] = field(default_factory=dict)
 
     def told(self, now_ms: int) -> SiteLimits:
         """The rules as the broker is told them now."""

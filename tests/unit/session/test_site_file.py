@@ -15,7 +15,6 @@ users: {deny: [mallory]}
 images: {allow: ["registry.example/*"]}
 commands: {deny: [xmrig]}
 pools: {allow: [h100]}
-accounts: {physics: guest-phys, "*": guest}
 guest_share:
   default: 50%
   hours: [{days: mon-fri, from: 08:00, to: "18:00", share: 25%}]
@@ -41,7 +40,6 @@ def test_everything_is_read_with_its_unit(tmp_path):
     once, weekly = policy.blackouts
     assert once.once == (1_798_110_000_000, 1_798_243_200_000)
     assert weekly.weekly.days == {5, 6} and weekly.reason == "backup"
-    assert policy.accounts == {"physics": "guest-phys", "*": "guest"}
 
 
 @pytest.mark.parametrize(
