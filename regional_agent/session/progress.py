@@ -157,15 +157,17 @@ def site_stops(site: Site, stops: SiteStops, now: Now, do: Actions) -> None:
 
 
 def slice_is(site: Site, done: SliceIs, now: Now, do: Actions) -> None:
-    """The scheduler took over another set of tasks, or will not."""
+    """The scheduler took over another set of tasks, or will not: then the slice stays as it is,
+    and that is the answer, so that the broker gives the other tasks to another and asks no more."""
     held = site.attempts.get(done.uid)
     if held is None or not held.live:
         return
-    if done.tasks is None:
+    tasks = done.tasks
+    if tasks is None:
         do.effects.append(Complain(f"{done.uid}: its slice stays as it is: {done.text}"))
-        return
-    held.slice_set = SliceSet(done.dispatch_seq, done.tasks)
-    held.placement = replace(held.placement, tasks=done.tasks)
+        tasks = held.placement.tasks
+    held.slice_set = SliceSet(done.dispatch_seq, tasks)
+    held.placement = replace(held.placement, tasks=tasks)
     site.tell(held, held.slice_set, now.broker_ms, do)
     site.remember(held, now, do)
 

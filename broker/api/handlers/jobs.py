@@ -102,12 +102,13 @@ async def show(call: Call) -> web.Response:
 
 
 async def outputs(call: Call) -> web.Response:
-    """GET /v1/jobs/{id}/outputs."""
+    """GET /v1/jobs/{id}/outputs. What a superseded attempt brought is no result of its job."""
     found = await call.api.catalog.find(call.params["id"], call.viewer)
     view = await call.api.catalog.whole_view(found)
     files = [
         {**output, "attempt": attempt["uid"], "task": None}
         for attempt in view["attempts"]
+        if not attempt["superseded_at"]
         for output in attempt["outputs"]
     ]
     return answer(200, {"outputs": files})

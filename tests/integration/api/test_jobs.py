@@ -297,6 +297,22 @@ async def test_earlier_attempts_come_from_the_ledger_beside_the_live_one(world: 
     assert shown["attempts"][1]["accelerators"] == 2 and shown["attempts"][1]["cpus"] == 4
 
 
+async def test_results_of_a_superseded_attempt_are_none_of_the_job(world: World) -> None:
+    job_id = await submit(world)
+    done = Outcome(OutcomeKind.SUCCEEDED)
+    for number, superseded_ms in ((1, 1_800_000_050_000), (2, 0)):
+        output = Output("out.bin", str(number) * 64, 12, 0o644)
+        attempt = attempt_of(
+            job_id, number, phase=AttemptPhase.ENDED, outcome=done, outputs=(output,),
+            ended_ms=1_800_000_100_000, superseded_ms=superseded_ms, fence_after_s=600,
+        )  # fmt: skip
+        await write(world, Put(keys.attempt("east-1", attempt.uid), encode_attempt(attempt)))
+    _, shown, _ = await world.call("GET", f"/v1/jobs/{job_id}")
+    assert [bool(a["superseded_at"]) for a in shown["attempts"]] == [True, False]
+    _, files, _ = await world.call("GET", f"/v1/jobs/{job_id}/outputs")
+    assert [f["sha256"] for f in files["outputs"]] == ["2" * 64]
+
+
 async def test_intents_are_durable_and_refused_after_the_end(world: World) -> None:
     job_id = await submit(world)
 

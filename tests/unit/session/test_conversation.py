@@ -239,6 +239,18 @@ def test_a_slice_is_never_wider_than_what_is_reserved(world):
     assert world.last("a-1").dispatch_seq == 2
 
 
+def test_a_slice_the_scheduler_will_not_change_is_told_as_it_is(world):
+    """The broker is answered, so it does not ask again, and gives the tasks to somebody else."""
+    a_slice(world)
+    world.send(SetSlice(2, "a-1", Runs(((0, 50),)), 2))
+    world.take(inputs.SliceIs("a-1", 2, None, "width 2 does not fit 1 places"))
+    told = world.last("a-1")
+    assert (told.dispatch_seq, str(told.tasks)) == (2, "0-9")
+    world.ack()
+    assert world.send(SetSlice(2, "a-1", Runs(((0, 50),)), 2)) == []
+    assert str(world.last("a-1").tasks) == "0-9"
+
+
 def test_what_a_slice_never_started_comes_back_with_its_end(world):
     a_slice(world)
     view = replace(slice_view(3, 3), phase="ended", outcome=End("cancelled"), ended_ms=NOW_MS + 5)
