@@ -11,10 +11,10 @@ from pathlib import Path
 from broker.decide.problem_file import ProblemError, parse_problem
 from broker.model import problem as pm
 from broker.settings import TypedRtt
-from broker.simulator.loop import EPOCH_MS
 from broker.simulator.scenario import FleetPart, PoolPart, ScenarioError
 from federation.accelerators import InvalidAccelerator, identify
 from federation.units import GIB
+from federation.virtual_time import EPOCH_MS
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
 from regional_agent.session.ledger import Pool
 

@@ -20,7 +20,6 @@ from broker.model.fleet import TenantPolicy
 from broker.model.jobs import Intent, Job
 from broker.simulator.faults import Faults
 from broker.simulator.fleet import FleetPlan, plan_fleet, with_capacity
-from broker.simulator.loop import SimLoop, SimRng
 from broker.simulator.report import Metrics, measure
 from broker.simulator.scenario import Scenario, ScenarioError
 from broker.simulator.workload import (
@@ -36,6 +35,7 @@ from broker.simulator.workload import (
 from broker.simulator.world import BrokerProcess, Brokers, ErrorsSeen, World
 from federation.jobs import InvalidJob
 from federation.kv import StoreUnavailable
+from federation.virtual_time import SimLoop, SimRng
 
 DEFAULT, HOME = "default", "home"
 VIEWER = Viewer("simulator", operator=True)

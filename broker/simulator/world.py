@@ -25,7 +25,6 @@ from broker.sense.reports import capacity_from, prices_from, round_trips_from
 from broker.settings import BrokerSettings
 from broker.simulator.checkers import Auditor
 from broker.simulator.fleet import FleetPlan, SitePlan
-from broker.simulator.loop import EPOCH_MS, Chores, SimClock, SimIds, SimRng, ended
 from broker.simulator.truth import Truth
 from broker.state import keys
 from broker.state.backends.faulty import StoreHandle, Weather
@@ -35,6 +34,7 @@ from broker.state.projection import Projection
 from federation.handshake.values import Peer
 from federation.kv import ModRevisionIs, Put, Txn
 from federation.lines import Line
+from federation.virtual_time import EPOCH_MS, Chores, SimClock, SimIds, SimRng, ended
 from federation.wire import records as pb
 from regional_agent.act.backends.memory_journal import MemoryJournal
 from regional_agent.act.schedulers.port import SchedulerUnavailable

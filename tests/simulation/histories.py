@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from broker.simulator.loop import SimRng
 from broker.simulator.run import Result, prepare, run
 from broker.simulator.scenario import FAULTS, scenario_from
+from federation.virtual_time import SimRng
 
 MODELS = ("H100", "A100-80GB", "CPU")
 BROKEN_PROMISES = {"unfenced"}

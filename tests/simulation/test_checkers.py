@@ -11,7 +11,6 @@ import pytest
 from broker.feedback.backends.memory import MemoryLedger
 from broker.model.jobs import Attempt, AttemptPhase, Intent, Job, JobPhase, Outcome, OutcomeKind
 from broker.simulator.checkers import Auditor
-from broker.simulator.loop import SimClock, SimLoop
 from broker.simulator.truth import Truth
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
@@ -19,6 +18,7 @@ from broker.state.codec import encode_attempt, encode_intent, encode_job
 from broker.state.projection import Projection
 from federation.ids import AttemptUid, Cluster, JobId, Tenant
 from federation.kv import Put, Txn
+from federation.virtual_time import SimClock, SimLoop
 from regional_agent.act.schedulers.port import LaunchOrder
 from regional_agent.act.schedulers.port import Outcome as LocalOutcome
 from regional_agent.act.schedulers.port import OutcomeKind as LocalKind

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.simulator.loop import Deadlock, OutsideSimulation, SimClock, SimIds, SimLoop, SimRng
+from federation.virtual_time import Deadlock, OutsideSimulation, SimClock, SimIds, SimLoop, SimRng
 
 
 def run(main: object, explorer: SimRng | None = None) -> object:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
-from broker.simulator.loop import SimClock, SimLoop
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
 from federation.kv import Put, Txn
+from federation.virtual_time import SimClock, SimLoop
 
 TTL_S = 3.0
 

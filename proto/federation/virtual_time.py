@@ -1,4 +1,5 @@
-"""Virtual time: an event loop that never waits, and the clock, dice and ids that go with it.
+"""Virtual time: an event loop that never waits, and the clock, dice and ids that go with it; the
+twin of `federation.system` for simulations and tests.
 
 Ready callbacks run first in, first out, as asyncio documents; what is random comes from seeded
 latencies at the ports. `explorer` shuffles ready callbacks: a search for hidden order, opt-in.
