@@ -73,7 +73,7 @@ def _asking(
     """Ray's silence as that of a scheduler."""
 
     @functools.wraps(ask)
-    async def asked(ray: Ray, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def asked(ray: Ray, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await ask(ray, *args, **kwargs)
         except RaySilent as problem:
