@@ -21,6 +21,7 @@ from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
 from regional_agent.act.isolation import Wanted
 from regional_agent.proxying import Proxies, proxies
+from regional_agent.ray.site import DASHBOARD, RaySite
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
 from regional_agent.session.ledger import Pool
@@ -173,13 +174,29 @@ class SlurmSettings(_Part):
         )
 
 
+class RaySettings(_Part):
+    """How this site's Ray is used."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] = DASHBOARD
+    accelerator: Annotated[str, BeforeValidator(_accelerator)] = ""
+    types: Mapping[str, Annotated[str, BeforeValidator(_accelerator)]] = {}
+    poll_s: Annotated[
+        int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
+    ] = 10
+
+    def site(self) -> RaySite:
+        """As adapter and collector take it."""
+        return RaySite(self.url, self.accelerator, self.types)
+
+
 _CLIENT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF")
 
 
 class _File(_Part):
     broker: str = ""
-    scheduler: Literal["process", "slurm"] = "process"
+    scheduler: Literal["process", "slurm", "ray"] = "process"
     slurm: SlurmSettings | None = None
+    ray: RaySettings | None = None
     proxy: str | None = None
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
@@ -211,9 +228,9 @@ class AgentSettings:
 
     `site_rules` is where the centre's rules lie, None: in the state directory, if at all.
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
-    host has, or with `slurm` what that has, looked at every `poll_s`. `stop_jobs`: end jobs and
-    keeper together with the agent. `metrics_listen` is
-    host:port on loopback, empty for none; `log_format` None: text on a terminal, else JSON;
+    host has, or with `slurm` or `ray` what that has, looked at every `poll_s`. `stop_jobs`: end
+    jobs and keeper together with the agent. `metrics_listen` is host:port on loopback, empty
+    for none; `log_format` None: text on a terminal, else JSON;
     `otel` the standard OTEL_* variables, which alone decide of traces.
     """
 
@@ -228,6 +245,7 @@ class AgentSettings:
     report_sink: str = "session"
     etcd_endpoints: tuple[str, ...] = ()
     slurm: SlurmSite | None = None
+    ray: RaySite | None = None
     poll_s: float = 30.0
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
@@ -275,15 +293,19 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         raise SettingsError("inventory names a pool twice")
     if said.report_sink == "etcd" and not said.etcd_endpoints:
         raise SettingsError("report_sink etcd needs etcd_endpoints")
-    slurm = said.slurm or SlurmSettings()
-    if said.scheduler == "slurm" and said.inventory:
-        raise SettingsError("inventory: with scheduler slurm the site itself tells what it has")
-    if said.slurm is not None and said.scheduler != "slurm":
-        raise SettingsError("slurm: goes with scheduler: slurm")
+    slurm, ray = said.slurm or SlurmSettings(), said.ray or RaySettings()
+    if said.scheduler != "process" and said.inventory:
+        raise SettingsError(
+            f"inventory: with scheduler {said.scheduler} the site itself tells what it has"
+        )
+    for kind, section in (("slurm", said.slurm), ("ray", said.ray)):
+        if section is not None and said.scheduler != kind:
+            raise SettingsError(f"{kind}: goes with scheduler: {kind}")
     return AgentSettings(
         state_dir=state_dir,
         slurm=slurm.site() if said.scheduler == "slurm" else None,
-        poll_s=slurm.poll_s,
+        ray=ray.site() if said.scheduler == "ray" else None,
+        poll_s=ray.poll_s if said.scheduler == "ray" else slurm.poll_s,
         broker=said.broker,
         proxies=proxies(said.proxy, os.environ),
         pools=tuple(pool.pool() for pool in said.inventory),
@@ -336,4 +358,4 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
             yield f"{where}: {error['msg']}"
 
 
-_MODELS = (_File, SlurmSettings, PoolSettings, PriceSettings, TargetSettings)
+_MODELS = (_File, SlurmSettings, RaySettings, PoolSettings, PriceSettings, TargetSettings)

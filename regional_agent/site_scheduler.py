@@ -26,9 +26,13 @@ from regional_agent.act.schedulers.port import (
     SchedulerUnavailable,
 )
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
+from regional_agent.act.schedulers.ray import Ray
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.ray.api import RayApi, RaySilent
+from regional_agent.ray.site import RaySite
 from regional_agent.sense.backends.nvml import nvml_cards
 from regional_agent.sense.host import found_pools, read_host
+from regional_agent.sense.ray import RaySense
 from regional_agent.sense.slurm import SlurmSense, SlurmSilent
 from regional_agent.session.inputs import Sensed
 from regional_agent.session.ledger import Pool
@@ -87,6 +91,8 @@ def local_site(
         batch = BatchSettings(settings.state_dir, env, pace, follow)
         sense = _SlurmSite(system, settings, clock)
         return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
+    if settings.ray is not None:
+        return _ray_site(settings, clock, follow=follow)
     pools = site_pools(settings)
     isolation = _found_isolation(settings, pools) if follow else Isolation()
     process = _process_settings(settings, pools, env, isolation)
@@ -95,7 +101,7 @@ def local_site(
 
 def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     """The inventory; without one, what this host has. Empty where a batch system tells."""
-    if settings.slurm is not None:
+    if settings.slurm is not None or settings.ray is not None:
         return ()
     return settings.pools or found_pools(read_host(), nvml_cards().cards())
 
@@ -122,6 +128,45 @@ def _process_settings(
     return ProcessSettings(
         settings.state_dir, cpus_milli, env, settings.keeper_arguments, isolation
     )
+
+
+def _ray_site(settings: AgentSettings, clock: Clock, *, follow: bool) -> LocalSite:
+    """Jobs find the Python of the cluster on their PATH, so none is set for them."""
+    assert settings.ray is not None, "made for a site with Ray"
+    if settings.isolation.mode == SANDBOXED:
+        raise IsolationMissing("isolation: sandboxed is nothing an agent can see to on nodes")
+    api = RayApi(settings.ray.url, settings.ray.within_s)
+    pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
+    batch = BatchSettings(settings.state_dir, settings.env, pace, follow)
+    return LocalSite(_RayScheduler(batch, api, clock), (), _RaySite(settings.ray, api))
+
+
+class _RayScheduler(BatchScheduler):
+    def __init__(self, settings: BatchSettings, api: RayApi, clock: Clock) -> None:
+        super().__init__(settings, Ray(api), clock)
+        self._api = api
+
+    async def close(self) -> None:
+        await super().close()
+        await self._api.close()
+
+
+class _RaySite:
+    def __init__(self, site: RaySite, api: RayApi) -> None:
+        self._sense = RaySense(site, api)
+        self._noted: tuple[str, ...] = ()
+
+    async def look(self, ours: Collection[str]) -> SiteSeen:
+        """See Sense."""
+        try:
+            found = await self._sense.look(ours)
+        except RaySilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+        if found.notes != self._noted:
+            self._noted = found.notes
+            for note in found.notes:
+                _log.warning("%s", note)
+        return found.seen
 
 
 class _SlurmSite:
@@ -168,7 +213,8 @@ async def keep_looking(
 def has_batch_system(state: Path) -> bool:
     """Whether jobs here are those of a batch system, not of a keeper."""
     with contextlib.suppress(SettingsError):
-        return load_settings(state).slurm is not None
+        settings = load_settings(state)
+        return settings.slurm is not None or settings.ray is not None
     return False
 
 

@@ -15,6 +15,8 @@ import aiohttp
 
 BODY_BYTES_MAX = 64 * 2**20
 SAID_CHARS_MAX = 300
+TAG, DIRECTORY, INDICES = "tradewind", "tradewind-directory", "tradewind-indices"
+"""Metadata of our jobs: whose it is, where its files lie, which elements it has."""
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 """https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html"""
 
@@ -29,12 +31,14 @@ class RayRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A job as Ray tells of it. `exit_code` is None where no program ended."""
+    """A job as Ray tells of it. `exit_code` is None where no program ended, `node` is
+    where it runs."""
 
     name: str
     status: str
     message: str = ""
     exit_code: int | None = None
+    node: str = ""
     started_ms: int = 0
     ended_ms: int = 0
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -138,6 +142,7 @@ def _job(said: Mapping[str, Any]) -> RayJob:
         status=str(said.get("status", "")),
         message=_short(str(said.get("message") or "")),
         exit_code=code if isinstance(code, int) else None,
+        node=str(said.get("driver_node_id") or ""),
         started_ms=int(said.get("start_time") or 0),
         ended_ms=int(said.get("end_time") or 0),
         metadata={str(k): str(v) for k, v in (said.get("metadata") or {}).items()},

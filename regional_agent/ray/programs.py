@@ -13,9 +13,16 @@ told = json.load(open(sys.argv[1]))
 
 @ray.remote(max_retries=0)
 def element(index):
-    address = ray.get_runtime_context().gcs_address
-    env = dict(os.environ, TW_RAY_INDEX=str(index), RAY_ADDRESS=address)
-    return subprocess.call(["/bin/sh", told["script"]], env=env)
+    here = ray.get_runtime_context()
+    env = dict(os.environ, TW_RAY_INDEX=str(index), RAY_ADDRESS=here.gcs_address)
+    note = os.path.join(told["nodes"], "%d.of" % index) if told["nodes"] else ""
+    if note:
+        open(note, "w").write(here.get_node_id())
+    try:
+        return subprocess.call(["/bin/sh", told["script"]], env=env)
+    finally:
+        if note:
+            os.unlink(note)
 
 def width():
     try:
@@ -80,6 +87,8 @@ ranks = [
     for index in range(count)
 ]
 places = ray.get([rank.where.remote() for rank in ranks])
+note = os.path.join(told["nodes"], (os.environ.get("TW_TASK") or "0") + ".of")
+open(note, "w").write(" ".join(node for node, _ in places))
 
 def stop(number, _):
     for rank in ranks:
@@ -109,5 +118,6 @@ while left:
             worst = code if code > 0 else 128 - code
             for rank in ranks:
                 rank.signal.remote(signal.SIGKILL)
+os.unlink(note)
 sys.exit(worst)
 '''

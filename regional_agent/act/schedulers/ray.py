@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -36,12 +35,19 @@ from regional_agent.act.schedulers.port import (
     OutcomeKind,
     SchedulerUnavailable,
 )
-from regional_agent.ray.api import RayApi, RayJob, RayRefused, RaySilent
+from regional_agent.ray.api import (
+    DIRECTORY,
+    INDICES,
+    TAG,
+    RayApi,
+    RayJob,
+    RayRefused,
+    RaySilent,
+)
 from regional_agent.ray.programs import ELEMENTS, RANKS
 
 P = ParamSpec("P")
 T = TypeVar("T")
-TAG, DIRECTORY, INDICES = "tradewind", "tradewind-directory", "tradewind-indices"
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.SET_SLICE,
                       Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
 HEADER = r"""TW_LOCAL=$(echo "$TW_DIR" | cksum | cut -d' ' -f1)
@@ -57,14 +63,6 @@ tw_watch </dev/null >/dev/null 2>&1 &
 """
 LAUNCHER = '"$TW_PYTHON" "$TW_DIR/ranks.py" "$TW_DIR/ranks.json"'
 NAMES_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RaySite:
-    """How a site's Ray is reached. `gpu`: what a job's cards are called in its resources."""
-
-    url: str
-    gpu: str = "GPU"
 
 
 def _asking(
@@ -225,12 +223,14 @@ def _request(job: Submission, name: str) -> dict[str, Any]:
     """The body of a submission; lays the programs it names. An array and a gang ask for nothing
     themselves: their tasks and ranks do."""
     root = job.script.parent
+    if job.indices is not None or job.order.replicas > 1:
+        (root / "nodes").mkdir(exist_ok=True)
     metadata = {TAG: job.tag, DIRECTORY: str(root), "job_name": job.order.job}
     said: dict[str, Any] = {"submission_id": name, "metadata": metadata}
     needs = _needs(job.order)
     if job.order.replicas > 1:
         (root / "ranks.py").write_text(RANKS)
-        told = {"ranks": job.order.replicas, "bundle": needs}
+        told = {"ranks": job.order.replicas, "bundle": needs, "nodes": str(root / "nodes")}
         (root / "ranks.json").write_text(json.dumps(told))
     if job.indices is not None:
         metadata[INDICES] = str(job.indices)
@@ -239,6 +239,7 @@ def _request(job: Submission, name: str) -> dict[str, Any]:
         told = {
             "script": str(job.script), "indices": list(job.indices),
             "width": str(root / f"width.{name}"), "cancelled": str(root / "cancelled"),
+            "nodes": str(root / "nodes") if job.order.replicas == 1 else "",
             "options": _options(needs) if job.order.replicas == 1 else {"num_cpus": 0},
         }  # fmt: skip
         path = root / f"elements.{name}.json"
