@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
 from broker.decide.packing import Packing, least_whole_nodes, pack, seat
+from broker.decide.same_node import in_replicas
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
 from broker.model.problem import Mode, Pool
@@ -139,7 +140,8 @@ def fills(case: Case, candidate: Candidate, given: Sequence[Assignment]) -> tupl
         for item in by_pool[shape.pool.name]:
             job = jobs[item.job]
             waiting[shape.kind(job)].append((item.job, item.count * job.replicas))
-        found.extend(seat(shape.pool.name, packing, waiting))
+        seats = seat(shape.pool.name, packing, waiting)
+        found.extend(in_replicas(fill, jobs) for fill in seats)
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from broker.decide.classes import JobClass, group_jobs
 from broker.decide.options import Integers, Pairs, price_pairs, starts_of
 from broker.decide.queues import with_queues
+from broker.decide.same_node import merged
 from broker.model.problem import Pool, Problem
 
 _CAPACITY = ("nodes", "extras", "free_cpus", "free_memory_gib", "when_empty")
@@ -24,7 +25,8 @@ _OF_PROBLEM = attrgetter(*(f.name for f in fields(Problem) if f.name not in _MOV
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The classes of a problem and their pairs. `problem` has a pool for each queue. `rows` has the
+    """The classes of a problem and their pairs. `problem` has a pool for each queue, and gangs that
+    share a node as one replica. `rows` has the
     class of each key."""
 
     problem: Problem
@@ -36,7 +38,7 @@ class Prepared:
 def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     """Group the jobs and price all pairs, taking over from `last` what is still true. Where
     prices, delays or round trips have changed, everything is computed anew."""
-    problem = with_queues(problem)
+    problem = with_queues(merged(problem))
     classes = group_jobs(problem.jobs)
     rows = {item.key: k for k, item in enumerate(classes)}
     if last is None or not _same_places(problem, last.problem):

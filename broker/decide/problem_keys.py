@@ -26,7 +26,7 @@ from broker.decide.strict_json import (
     whole,
 )
 from broker.decide.warm_file import read_warm
-from broker.model.problem import Mode, NodeGroup, PriceWindow, Queue, Window
+from broker.model.problem import Mode, NodeGroup, PriceWindow, Queue, Topology, Window
 
 T = TypeVar("T")
 W = TypeVar("W", Window, PriceWindow)
@@ -46,6 +46,14 @@ def _mode(value: Any, path: str) -> Mode:
         hint = did_you_mean(value, names) if isinstance(value, str) else ""
         raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
     return Mode(value)
+
+
+def _topology(value: Any, path: str) -> Topology:
+    names = [level.value for level in Topology]
+    if value not in names:
+        hint = "; for racks make each one a pool: a copy stays in one pool"
+        raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
+    return Topology(value)
 
 
 def _instant(value: Any, path: str) -> str:
@@ -182,6 +190,7 @@ JOB_KEYS = {
     "extras_per_replica": Key(mapped(size), {}),
     "spread_max_per_cluster": Key(size),
     "apart": Key(text),
+    "topology": Key(_topology, Topology.CLUSTER),
     "excluded": Key(text),
 }
 

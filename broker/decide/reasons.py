@@ -39,6 +39,7 @@ _NEAREST_FIRST = (
     RefusalCode.MAINTENANCE,
     RefusalCode.PAUSED,
     RefusalCode.DRAINING,
+    RefusalCode.TOPOLOGY,
     RefusalCode.GANG_TOO_LARGE,
     RefusalCode.REPLICA_TOO_LARGE,
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from broker.decide.constraints import PAIR_CONSTRAINTS, SHARED_CONSTRAINTS
 from broker.decide.constraints.constraint import Placed, Share
 from broker.decide.objective import TERMS
+from broker.decide.same_node import in_gangs, merged
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck, check_nodes
 from broker.decide.violations import Violation, ViolationKind
@@ -50,8 +52,8 @@ class _Verifier:
         self.shares = [self._share(item) for item in self.plan.assignments]
         yield from self._counts()
         yield from self._feasibility()
-        nodes = check_nodes(self.problem, self.plan)
-        placed = Placed(self.problem, self.shares, nodes)
+        nodes = self._nodes()
+        placed = Placed(self.problem, self.shares, self.plan.fills, nodes)
         for constraint in SHARED_CONSTRAINTS:
             for text in constraint.check(placed):
                 yield Violation(constraint.kind, text)
@@ -63,6 +65,14 @@ class _Verifier:
     def _share(self, item: Assignment) -> Share:
         pool = self.pools[item.pool]
         return Share(self.jobs[item.job], pool.as_queue() if item.queued else pool, item.count)
+
+    def _nodes(self) -> NodeCheck:
+        problem = merged(self.problem)
+        if problem is self.problem:
+            return check_nodes(problem, self.plan)
+        jobs = {job.id: job for job in problem.jobs}
+        fills = tuple(in_gangs(fill, jobs) for fill in self.plan.fills)
+        return check_nodes(problem, replace(self.plan, fills=fills))
 
     def _references(self) -> Iterator[Violation]:
         plan = self.plan

@@ -32,6 +32,13 @@ class Mode(StrEnum):
     """The most value of what is placed minus all cost."""
 
 
+class Topology(StrEnum):
+    """What the replicas of a copy must share."""
+
+    NODE = "node"
+    CLUSTER = "cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """`weight_per_accelerator` is read in `place_first` (a priority without entry weighs 1),
@@ -159,7 +166,8 @@ class Job:
     a copy is ended at the latest, None = when its run time is over; `checkpoint_h` the time from
     one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
-    copy. `excluded` maps a cluster to the reason why this job may not go there.
+    copy. `excluded` maps a cluster to the reason why this job may not go there. Replicas share what
+    `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
     """
 
     id: str
@@ -196,6 +204,8 @@ class Job:
     extras_per_replica: Mapping[str, int] = field(default_factory=_nothing)
     spread_max_per_cluster: int | None = None
     apart: str | None = None
+    topology: Topology = Topology.CLUSTER
+    together: int = 1
     excluded: Mapping[str, Refusal] = field(default_factory=_nothing)
 
     @property

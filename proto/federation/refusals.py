@@ -40,6 +40,7 @@ class RefusalCode(StrEnum):
     ISOLATION_TOO_WEAK = "isolation_too_weak"
     ACCELERATOR_MEMORY = "accelerator_memory"
     NO_FENCE = "no_fence"
+    TOPOLOGY = "topology"
     REPLICA_TOO_LARGE = "replica_too_large"
     GANG_TOO_LARGE = "gang_too_large"
     RUNTIME_TOO_LONG = "runtime_too_long"

@@ -154,6 +154,8 @@ def a_job(
         {"extras_per_replica": {"licence": dice.randint(1, 2)}},
         {"spread_max_per_cluster": dice.randint(1, 2)},
         {"apart": "group"},
+        {"topology": "node"},
+        {"topology": "node", "replicas": 2, "accelerators_per_replica": dice.choice([1, 2, 3, 4])},
         {"apart": dice.choice(["group", "other"])},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
@@ -264,7 +266,7 @@ class Force:
         """USD of one copy in a pool or its queue, None where it may not go."""
         cluster = self.clusters[pool["cluster"]]
         stays = job.get("current_pool") == pool["name"] and not queued
-        if queued and job["accelerators_per_replica"] > pool["accelerators_per_node"]:
+        if queued and self.replica(job)[0] > pool["accelerators_per_node"]:
             return None
         if pool["accelerator"] not in job["accelerators"] or (pool["spot"] and not job["spot_ok"]):
             return None
@@ -305,6 +307,17 @@ class Force:
         return cost
 
     def replica(self, job: Document) -> tuple[int, float, float]:
+        times = 1 if self.replicas(job) == job["replicas"] else job["replicas"]
+        size, cpus, memory_gib = self.each(job)
+        return size * times, cpus * times, memory_gib * times
+
+    @staticmethod
+    def replicas(job: Document) -> int:
+        """Replicas that are placed one by one: one where all of them share a node."""
+        return 1 if job.get("topology") == "node" else job["replicas"]
+
+    @staticmethod
+    def each(job: Document) -> tuple[int, float, float]:
         size = job["accelerators_per_replica"]
         return (
             size,
@@ -408,7 +421,7 @@ class Force:
                 continue
             seats = [list(seat) for seat in self.seats]
             for p, n in free.items():
-                self.seats[p] += [self.replica(job)] * (n * job["replicas"])
+                self.seats[p] += [self.replica(job)] * (n * self.replicas(job))
             if all(self.pool_fits(p) for p, n in free.items() if n):
                 levels = dict(placed)
                 levels[job["priority"]] = levels.get(job["priority"], 0) + copies * gang
@@ -454,7 +467,9 @@ def seated(document: Document, plan: Plan) -> None:
         on_nodes: dict[str, int] = {}
         for fill in (fill for fill in plan.fills if fill.pool == pool["name"]):
             for node in range(fill.first_node, fill.first_node + fill.nodes):
-                needs = [force.replica(jobs[name]) for name, n in fill.contents for _ in range(n)]
+                for name, n in fill.contents:
+                    assert n % (jobs[name]["replicas"] // force.replicas(jobs[name])) == 0
+                needs = [force.each(jobs[name]) for name, n in fill.contents for _ in range(n)]
                 for figure in range(3):
                     assert sum(need[figure] for need in needs) <= nodes[node][figure] + 1e-6
             for name, n in fill.contents:

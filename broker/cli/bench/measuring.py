@@ -164,10 +164,10 @@ def _saving(problem: Problem, plan: Plan) -> float | None:
 def _moved(before: Plan, after: Plan, problem: Problem) -> float:
     """Share of the placed copies of jobs still there that are no longer where they were."""
     known = {job.id for job in problem.jobs}
-    now = {(item.job, item.pool): item.count for item in after.assignments}
+    now = {(item.job, item.pool, item.queued): item.count for item in after.assignments}
     kept = [item for item in before.assignments if item.job in known]
     copies = sum(item.count for item in kept)
-    stayed = sum(min(item.count, now.get((item.job, item.pool), 0)) for item in kept)
+    stayed = sum(min(item.count, now.get((item.job, item.pool, item.queued), 0)) for item in kept)
     return (copies - stayed) / copies if copies else 0.0
 
 

@@ -25,6 +25,7 @@ from broker.decide.constraints.round_trip import ROUND_TRIP
 from broker.decide.constraints.spot import SPOT
 from broker.decide.constraints.spread import SPREAD
 from broker.decide.constraints.tenant_quota import TENANT_QUOTA
+from broker.decide.constraints.topology import TOPOLOGY
 from broker.decide.constraints.usable import USABLE
 from broker.decide.terms import Geography
 from broker.model.problem import Job, Pool
@@ -48,6 +49,7 @@ PAIR_CONSTRAINTS: tuple[PairConstraint, ...] = (
 SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     TENANT_QUOTA,
     CLUSTER_QUOTA,
+    TOPOLOGY,
     NODE_SHAPE,
     CAPACITY,
     CPUS,

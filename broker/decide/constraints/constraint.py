@@ -13,6 +13,7 @@ from broker.decide.tallies import Tally
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck
 from broker.decide.violations import ViolationKind
+from broker.model.plan import NodeFill
 from broker.model.problem import Job, Pool, Problem, Tenant
 from federation.refusals import Refusal, RefusalCode
 
@@ -85,10 +86,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A plan as the verifier looks at it: its shares, and what was found on nodes."""
+    """A plan as the verifier looks at it: its shares, what is on nodes, what was found there."""
 
     problem: Problem
     shares: Sequence[Share]
+    fills: Sequence[NodeFill]
     nodes: NodeCheck
 
 

@@ -119,3 +119,11 @@ def test_without_json_a_table_is_printed(tmp_path: Path, capsys: Streams) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("optimal: 16 of 20 copies placed")
     assert "  j0  x16  -> p0" in lines and any("waits: p0: no capacity" in line for line in lines)
+
+
+def test_the_table_tells_what_only_joins_a_queue(tmp_path: Path, capsys: Streams) -> None:
+    pool = a_pool(free_nodes={"1": 1}, queue={"start_s": 300, "max_pending": 2})
+    path = written(tmp_path, a_problem(pools=[pool], jobs=[a_job(count=3)]))
+    assert run_plan_problem(path, 5.0, as_json=False) == 0
+    out, _ = capsys.readouterr()
+    assert "j0  x1  -> p0\n" in out and "j0  x2  -> the queue of p0\n" in out

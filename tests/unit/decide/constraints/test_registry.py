@@ -33,6 +33,7 @@ KEYS = {
     "tenant quota": "quota_accelerators",
     "cluster quota": "cluster_quota",
     "queue": "max_pending",
+    "topology": "topology",
     "extras": "extras",
     "spread": "spread_max_per_cluster",
     "apart": "apart",
