@@ -29,10 +29,9 @@ def _check(placed: Placed) -> Iterator[str]:
                 where = f"node {fill.first_node} of {fill.pool}"
                 yield f"{name}: {replicas} replicas on {where}, {gangs[name]} belong together"
     for share in placed.shares:
-        pool = share.pool
-        if pool.queue_of and _asks(share.job) and pool.when_empty:
-            if not places(as_one(share.job), pool.when_empty):
-                yield f"{share.text}: no node could hold it empty"
+        empty = share.pool.when_empty if share.pool.queue_of else ()
+        if empty and _asks(share.job) and not places(as_one(share.job), empty):
+            yield f"{share.text}: no node could hold it empty"
 
 
 def _asks(job: Job) -> bool:
