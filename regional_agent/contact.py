@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 NEVER = float("-inf")
 BEATS_REMEMBERED = 64
+BEAT_MAX_S = 15.0
+"""An agent beats this often at least: a quarter of the shortest contact deadline there may be."""
 HELLO = 0
 """The number of the hello among heartbeats: only a leader welcomes."""
 

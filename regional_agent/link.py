@@ -42,7 +42,7 @@ from federation.wire.handshake_frames import (
     hello_to_wire,
     welcome_from_wire,
 )
-from regional_agent.contact import HELLO, Contact
+from regional_agent.contact import BEAT_MAX_S, HELLO, Contact
 from regional_agent.identity import Identity
 from regional_agent.log_server import LogServer
 from regional_agent.proxying import Proxies
@@ -150,7 +150,7 @@ class Link:
         self._parts.outbox.listen(self._wake)
         tasks = [
             asyncio.create_task(self._read()),
-            asyncio.create_task(self._write(session.heartbeat_ms / 1000)),
+            asyncio.create_task(self._write(min(session.heartbeat_ms / 1000, BEAT_MAX_S))),
             asyncio.create_task(self._watch()),
             asyncio.create_task(self._serve_logs()),
         ]

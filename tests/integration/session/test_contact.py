@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from broker.lifecycle import events as ev
 from broker.model.jobs import OutcomeKind
 from regional_agent.contact import since_boot_s
@@ -61,3 +63,16 @@ async def test_what_is_not_started_in_time_is_refused_and_not_lost(broker, state
         await broker.send(fenced(broker, "j1-1", 3))
         refused = await broker.event("j1-1", ev.Refused)
         assert refused.code == "fenced"
+
+
+@pytest.mark.slow
+async def test_a_slow_heartbeat_of_the_brokers_is_no_silence(broker, state):
+    """Brokers may ask for one a minute; a job may have no more than a minute."""
+    broker.facts.heartbeat_ms = 60_000
+    broker.admit("eu", state)
+    async with running(state):
+        await broker.connected("eu")
+        await broker.send(fenced(broker, "j1-1", 18))
+        await broker.event("j1-1", ev.Started)
+        await asyncio.sleep(22)
+        assert not [e for e in broker.events["j1-1"] if isinstance(e, ev.Ended)]
