@@ -65,6 +65,8 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         max_submit=seen.max_submit if seen else 0,
         max_array=seen.max_array if seen else 0,
         room=room(rules.policy, instant.ledger, now_ms),
+        others_running=seen.others_running if seen else 0,
+        others_waiting=seen.others_waiting if seen else 0,
     )
 
 

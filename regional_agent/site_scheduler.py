@@ -31,7 +31,7 @@ from regional_agent.act.schedulers.slurm import Slurm
 from regional_agent.ray.api import RayApi, RaySilent
 from regional_agent.ray.site import RaySite
 from regional_agent.sense.backends.nvml import nvml_cards
-from regional_agent.sense.host import found_pools, read_host
+from regional_agent.sense.host import found_pools, read_host, with_cards
 from regional_agent.sense.ray import RaySense
 from regional_agent.sense.slurm import SlurmSense, SlurmSilent
 from regional_agent.session.inputs import Sensed
@@ -103,7 +103,8 @@ def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     """The inventory; without one, what this host has. Empty where a batch system tells."""
     if settings.slurm is not None or settings.ray is not None:
         return ()
-    return settings.pools or found_pools(read_host(), nvml_cards().cards())
+    cards = nvml_cards().cards()
+    return with_cards(settings.pools, cards) or found_pools(read_host(), cards)
 
 
 def _found_isolation(settings: AgentSettings, pools: tuple[Pool, ...]) -> Isolation:

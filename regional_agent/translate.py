@@ -273,13 +273,18 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
         max_array=site.max_array,
         state_reason=site.state_reason[:TEXT_CHARS_MAX],
         limits=limits_to_wire(site.limits),
+        local_load=records.LocalLoad(
+            running=site.others_running,
+            waiting=site.others_waiting,
+            accelerators=report.others_accelerators,
+        ),
     )
     for window in site.windows:
         made.windows.add(
             from_ms=window.from_ms, until_ms=window.until_ms, reason=window.reason[:200]
         )
     for pool in report.pools:
-        kept = made.pools.add(pool=pool.pool, simulated=pool.simulated)
+        kept = made.pools.add(pool=pool.pool, simulated=pool.simulated, cards=pool.cards)
         for g in pool.groups:
             kept.groups.add(
                 count=g.count,

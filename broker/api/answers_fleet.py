@@ -10,7 +10,8 @@ from broker.api.answers import Open
 
 
 class PoolView(Open):
-    """Accelerators of one model and price in a cluster; null where nothing was reported."""
+    """Accelerators of one model and price in a cluster; null where nothing was reported. `note`
+    says why a pool does not count."""
 
     pool: str
     accelerator: str | None
@@ -22,6 +23,7 @@ class PoolView(Open):
     price_kind: str | None
     price_source: str | None
     price_as_of_at: str | None
+    note: str
 
 
 class CacheView(Open):
@@ -64,6 +66,14 @@ class SiteRulesView(Open):
     windows: list[WindowView]
 
 
+class LocalLoadView(Open):
+    """Jobs of a site's own users, and the accelerators they hold."""
+
+    running: int
+    waiting: int
+    accelerators: int
+
+
 class ClusterView(Open):
     """A cluster and the age of what is known of it. `site_state` is what its own people decided:
     open, draining, paused or blackout."""
@@ -83,6 +93,7 @@ class ClusterView(Open):
     handshake_ms: float
     cache: CacheView | None
     pools: list[PoolView]
+    local_load: LocalLoadView | None
     running: int
     version: str
 

@@ -24,7 +24,7 @@ from broker.cli.formatting import (
     usd,
 )
 from broker.cli.output import Column, Table
-from broker.cli.site_views import site_facts
+from broker.cli.site_views import local_load, site_facts
 
 Document = Mapping[str, Any]
 
@@ -35,7 +35,8 @@ def cluster_table(clusters: Iterable[Document], now: Now) -> Table:
         (
             Column("cluster"), Column("region"), Column("state", styled=True),
             Column("scheduler"), Column("accelerators free", fold=True),
-            Column("running", right=True), Column("report", right=True),
+            Column("running", right=True), Column("local load", fold=True),
+            Column("report", right=True),
             Column("handshake", right=True), Column("certificate", right=True),
             Column("version"),
         ),
@@ -46,7 +47,7 @@ def cluster_table(clusters: Iterable[Document], now: Now) -> Table:
         table.rows.append((
             text(cluster.get("name")), text(cluster.get("region")), cluster_state(cluster, now),
             text(cluster.get("scheduler")), _free(cluster), count(_running(cluster)),
-            _report_age(cluster), taken(cluster.get("handshake_ms")),
+            local_load(cluster), _report_age(cluster), taken(cluster.get("handshake_ms")),
             expires if expires == NONE or expires.startswith("in ") else f"expired {expires} ago",
             text(cluster.get("version")),
         ))  # fmt: skip
@@ -105,7 +106,8 @@ def pool_table(cluster: Document, now: Now) -> Table:
             text(pool.get("pool")), text(pool.get("accelerator")), count(pool.get("free")),
             count(pool.get("total")), price if price == NONE else f"{price}/h",
             text(pool.get("price_kind")), moment(pool.get("price_as_of_at"), now),
-            "simulated" if pool.get("simulated") is True else NONE,
+            text(pool.get("note")) if pool.get("note")
+            else "simulated" if pool.get("simulated") is True else NONE,
         ))  # fmt: skip
     return table
 
@@ -121,6 +123,7 @@ def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
         ("isolation", text(cluster.get("isolation"))),
         ("report", _report_age(cluster)),
         ("running", count(_running(cluster))),
+        ("local load", local_load(cluster)),
         ("handshake", taken(cluster.get("handshake_ms"))),
         ("cache", _cache(mapping(cluster.get("cache")))),
         ("certificate", f"until {moment(expires, now)}" if expires else NONE),

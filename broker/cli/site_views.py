@@ -30,6 +30,17 @@ def site_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:
     return [(name, shown) for name, shown in facts if shown not in (NONE, "")]
 
 
+def local_load(cluster: Document) -> str:
+    """What the site's own users run and hold; nothing where it is nothing."""
+    load = mapping(cluster.get("local_load"))
+    told = [
+        f"{count(load.get(key))} {word}"
+        for key, word in (("running", "jobs"), ("waiting", "waiting"), ("accelerators", "cards"))
+        if load.get(key)
+    ]
+    return ", ".join(told) or NONE
+
+
 def _names(rule: Document) -> str:
     parts = []
     for word in ("allow", "deny"):

@@ -34,6 +34,7 @@ from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
 from broker.model.jobs import Attempt, Job
 from broker.model.policies import Ruling
 from broker.sense.accounting import free_pools
+from broker.sense.duplicates import PoolKey, duplicates
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import StartDelays, StartEstimate
 from federation.ids import Cluster, JobId
@@ -130,11 +131,12 @@ class ProblemBuilder:
         self._cold = ColdStarts(self._views, world.starts, world.now_ms)
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
         self._pools: list[pm.Pool] = []
+        self._duplicates = duplicates(fleet)
 
     def pools(self) -> Iterator[str]:
         """Work out what is free, a cluster at a step; once, before `problem`."""
         for view in self._views:
-            self._pools.extend(_pools(view, self._world))
+            self._pools.extend(_pools(view, self._world, self._duplicates))
             yield view.identity.name
 
     def job(self, waiting: Waiting) -> pm.Job:
@@ -210,7 +212,9 @@ def _rules(waiting: Waiting) -> Hashable:
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held
 
 
-def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
+def _pools(
+    view: ClusterView, world: World, doubled: Mapping[PoolKey, Refusal]
+) -> Iterable[pm.Pool]:
     if view.capacity is None:
         return
     refusal = unusable(view, world.now_ms)
@@ -218,7 +222,7 @@ def _pools(view: ClusterView, world: World) -> Iterable[pm.Pool]:
     for now, whole in zip(free, view.capacity.pools, strict=True):
         price = view.prices.get(now.pool)
         name = pool_name(view.identity.name, now.pool)
-        why = refusal
+        why = refusal or doubled.get((view.identity.name, now.pool))
         if why is None and price is None:
             why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="no price was reported")
         elif why is None and price is not None and 0 < price.valid_until_ms < world.now_ms:

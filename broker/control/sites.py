@@ -68,6 +68,7 @@ class Sites:
         self._current: dict[str, int] = {}
         self._pending: dict[str, bytes] = {}
         self._opened: list[SessionOpened] = []
+        self._cards: dict[str, frozenset[str]] = {}
         self._work = asyncio.Event()
         self._arrivals = asyncio.Event()
 
@@ -82,6 +83,7 @@ class Sites:
                 for reason in event.rejected:
                     self._alarm(f"{event.cluster}: price refused: {reason}")
             self._reported(event)
+            self._doubled(event)
             self._pending[keys.report(event.cluster, _KINDS[type(event)])] = event.raw
         self._work.set()
 
@@ -112,6 +114,20 @@ class Sites:
         if state and isinstance(event, CapacityArrived) and not state.reported:
             self._sessions[event.cluster] = replace(state, reported=True)
 
+    def _doubled(self, event: Arrived) -> None:
+        """Alarm once for cards of a site that another one reports as well."""
+        if not isinstance(event, CapacityArrived):
+            return
+        cards = frozenset(card for pool in event.capacity.pools for card in pool.cards)
+        if self._cards.get(event.cluster, frozenset()) == cards:
+            return
+        self._cards[event.cluster] = cards
+        for other, theirs in self._cards.items():
+            if other != event.cluster and cards & theirs:
+                pair = " and ".join(sorted((event.cluster, other)))
+                shared = len(cards & theirs)
+                self._alarm(f"{pair} report {shared} of the same cards: they are counted once")
+
     def forget_sessions(self) -> None:
         """This replica no longer leads: it knows of no session, and whoever does writes newer
         reports than it still could."""
@@ -119,6 +135,7 @@ class Sites:
         self._current.clear()
         self._pending.clear()
         self._opened.clear()
+        self._cards.clear()
 
     def fleet(self) -> Fleet:
         """The fleet now."""

@@ -64,11 +64,21 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """One pool of a cluster as last reported."""
+    """One pool of a cluster as last reported. `cards`: UUIDs, where the site knows them."""
 
     pool: str
     groups: tuple[NodeGroup, ...]
     simulated: bool = False
+    cards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLoad:
+    """Jobs of a site that did not come through the federation, and what they hold."""
+
+    running: int = 0
+    waiting: int = 0
+    accelerators: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,7 @@ class Capacity:
     state_reason: str = ""
     limits: SiteLimits = NO_LIMITS
     windows: tuple[ClosedWindow, ...] = ()
+    local_load: LocalLoad = LocalLoad()
 
 
 @dataclass(frozen=True, slots=True)

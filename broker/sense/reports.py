@@ -10,6 +10,7 @@ import re
 from broker.model.fleet import (
     Cache,
     Capacity,
+    LocalLoad,
     NodeGroup,
     PoolCapacity,
     PoolPrice,
@@ -48,6 +49,11 @@ def capacity_from(report: pb.CapacityReport, received_ms: int) -> Capacity:
         state_reason=report.state_reason,
         limits=_limits(report.limits),
         windows=tuple(_window(window) for window in report.windows),
+        local_load=LocalLoad(
+            report.local_load.running,
+            report.local_load.waiting,
+            report.local_load.accelerators,
+        ),
     )
 
 
@@ -79,6 +85,7 @@ def _pool(pool: pb.PoolCapacity) -> PoolCapacity:
         pool=pool.pool,
         simulated=pool.simulated,
         groups=tuple(_group(pool.pool, group) for group in pool.groups),
+        cards=tuple(pool.cards),
     )
 
 

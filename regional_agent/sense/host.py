@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import psutil
@@ -23,11 +23,13 @@ CPU = "CPU"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An accelerator of this host: its index, its name as the driver tells it, its memory."""
+    """An accelerator of this host: its index, its name as the driver tells it, its memory, and
+    its UUID where the driver tells one."""
 
     index: int
     name: str
     memory_bytes: int
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,25 @@ def found_pools(host: Host, cards: Sequence[Card]) -> tuple[Pool, ...]:
             accelerators_per_node=count,
             cpus_milli=host.cpus_milli * count // len(cards),
             memory_bytes=host.memory_bytes * count // len(cards),
+            cards=_uuids(model, cards),
         )
         for model, count in sorted(models.items())
     )
+
+
+def with_cards(pools: Sequence[Pool], cards: Sequence[Card]) -> tuple[Pool, ...]:
+    """Declared pools of this host with the UUIDs of their cards, where the pool is all there is
+    of the model; of a part nobody says which cards it is."""
+    made = []
+    for pool in pools:
+        uuids = _uuids(pool.accelerator, cards)
+        whole = len(uuids) == pool.nodes * pool.accelerators_per_node and not pool.simulated
+        made.append(replace(pool, cards=uuids) if whole else pool)
+    return tuple(made)
+
+
+def _uuids(model: str, cards: Sequence[Card]) -> tuple[str, ...]:
+    return tuple(card.uuid for card in cards if card.uuid and _canonical(card) == model)
 
 
 def _canonical(card: Card) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from federation.site_limits import ClosedWindow, SiteLimits
-from regional_agent.session.ledger import Ledger, NodeGroup, Pool
+from regional_agent.session.ledger import OTHERS, Ledger, NodeGroup, Pool
 
 __all__ = [
     "CapacityReport",
@@ -35,6 +35,7 @@ class PoolCapacity:
     pool: str
     groups: tuple[NodeGroup, ...]
     simulated: bool
+    cards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class SiteState:
     `dispatch_seq`, `event_seq`: the last command taken and event written that the figures
     reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused
     or blackout. `room`: per pool how many accelerators more the site's rules let us hold.
+    `others_*` are jobs of the site that are none of ours.
     """
 
     as_of_ms: int
@@ -59,6 +61,8 @@ class SiteState:
     limits: SiteLimits = field(default_factory=SiteLimits)
     windows: tuple[ClosedWindow, ...] = ()
     room: Mapping[str, int] = field(default_factory=dict)
+    others_running: int = 0
+    others_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class CapacityReport:
     generation: int
     site: SiteState
     pools: tuple[PoolCapacity, ...]
+    others_accelerators: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +132,15 @@ def capacity_report(
             pool.name,
             _within(groups, 0 if closed else site.room.get(pool.name)),
             pool.simulated,
+            pool.cards,
         )
         for pool, groups in (
             (pool, ledger.groups(pool, out.get(pool.name, frozenset()))) for pool in ledger.pools
         )
     )
-    return CapacityReport(generation, site, pools)
+    others = [r.request for uid, r in ledger.reservations.items() if uid.startswith(OTHERS)]
+    held = sum(r.accelerators * r.replicas * r.width for r in others)
+    return CapacityReport(generation, site, pools, held)
 
 
 def changed(before: CapacityReport | None, now: CapacityReport) -> bool:

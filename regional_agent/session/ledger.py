@@ -29,7 +29,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots."""
+    """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots.
+    `cards`: UUIDs of all its accelerators, where they are known."""
 
     name: str
     accelerator: str
@@ -39,6 +40,7 @@ class Pool:
     memory_bytes: int
     simulated: bool = False
     domain: str = ""
+    cards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -12,9 +14,11 @@ from broker.api.services import ApiSettings
 from broker.api.site_rules import site_rules
 from broker.api.views import usd, utc
 from broker.model.fleet import Capacity, ClusterState, ClusterView, PoolCapacity, PoolPrice
+from broker.sense.duplicates import PoolKey, duplicates
 from broker.state.cluster_records import change_cluster
 from federation.certificates import ca_hash
 from federation.ids import InvalidName, parse_cluster, parse_region
+from federation.refusals import Refusal
 from federation.units import InvalidQuantity, parse_duration_s, parse_rfc3339_ms
 from federation.wire import records as pb
 
@@ -29,8 +33,9 @@ async def clusters(call: Call) -> web.Response:
     """GET /v1/clusters."""
     running = call.api.services.projection.attempt_counts()
     fleet = call.api.services.control.fleet()
+    doubled = duplicates(fleet)
     views = [
-        cluster_view(view, running.get(name, 0), call.now_ms)
+        cluster_view(view, running.get(name, 0), call.now_ms, doubled)
         for name, view in sorted(fleet.clusters.items())
     ]
     return answer(200, {"clusters": views})
@@ -44,10 +49,12 @@ async def cluster(call: Call) -> web.Response:
     if view is None:
         raise not_found("cluster", name)
     running = call.api.services.projection.attempt_counts().get(name, 0)
-    return answer(200, cluster_view(view, running, call.now_ms))
+    return answer(200, cluster_view(view, running, call.now_ms, duplicates(fleet)))
 
 
-def cluster_view(view: ClusterView, running: int, now_ms: int) -> dict[str, Any]:
+def cluster_view(
+    view: ClusterView, running: int, now_ms: int, doubled: Mapping[PoolKey, Refusal]
+) -> dict[str, Any]:
     """A cluster as the API shows it; ages in seconds, None where nothing was ever reported."""
     identity, capacity = view.identity, view.capacity
     return {
@@ -68,7 +75,8 @@ def cluster_view(view: ClusterView, running: int, now_ms: int) -> dict[str, Any]
         "handshake_ms": view.handshake_ms,
         "cold_handshake_ms": view.cold_handshake_ms,
         "cache": _cache(view, now_ms),
-        "pools": _pools(view, capacity),
+        "pools": _pools(view, capacity, doubled),
+        "local_load": asdict(capacity.local_load) if capacity else None,
         "running": running,
         "version": identity.version,
     }
@@ -91,10 +99,16 @@ def _cache(view: ClusterView, now_ms: int) -> dict[str, Any] | None:
     }
 
 
-def _pools(view: ClusterView, capacity: Capacity | None) -> list[dict[str, Any]]:
+def _pools(
+    view: ClusterView, capacity: Capacity | None, doubled: Mapping[PoolKey, Refusal]
+) -> list[dict[str, Any]]:
     pools = {pool.pool: pool for pool in capacity.pools} if capacity else {}
-    names = sorted({*pools, *view.prices})
-    return [_pool(name, pools.get(name), view.prices.get(name)) for name in names]
+    shown = []
+    for name in sorted({*pools, *view.prices}):
+        body = _pool(name, pools.get(name), view.prices.get(name))
+        twice = doubled.get((view.identity.name, name))
+        shown.append(body | {"free": 0, "note": twice.text} if twice else body | {"note": ""})
+    return shown
 
 
 def _pool(name: str, pool: PoolCapacity | None, price: PoolPrice | None) -> dict[str, Any]:

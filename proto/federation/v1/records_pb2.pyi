@@ -1179,6 +1179,7 @@ class CapacityReport(google.protobuf.message.Message):
     STATE_REASON_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
     WINDOWS_FIELD_NUMBER: builtins.int
+    LOCAL_LOAD_FIELD_NUMBER: builtins.int
     generation: builtins.int
     as_of_ms: builtins.int
     reflects_dispatch_seq: builtins.int
@@ -1203,6 +1204,10 @@ class CapacityReport(google.protobuf.message.Message):
     def windows(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ClosedWindow]:
         """now and ahead: nothing of the federation runs in them"""
 
+    @property
+    def local_load(self) -> Global___LocalLoad:
+        """jobs of the site that did not come through the federation"""
+
     def __init__(
         self,
         *,
@@ -1220,11 +1225,34 @@ class CapacityReport(google.protobuf.message.Message):
         state_reason: builtins.str = ...,
         limits: Global___SiteLimits | None = ...,
         windows: collections.abc.Iterable[Global___ClosedWindow] | None = ...,
+        local_load: Global___LocalLoad | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["limits", b"limits"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "limits", b"limits", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state", "state_reason", b"state_reason", "windows", b"windows"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["limits", b"limits", "local_load", b"local_load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "limits", b"limits", "local_load", b"local_load", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state", "state_reason", b"state_reason", "windows", b"windows"]) -> None: ...
 
 Global___CapacityReport: typing_extensions.TypeAlias = CapacityReport
+
+@typing.final
+class LocalLoad(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUNNING_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    ACCELERATORS_FIELD_NUMBER: builtins.int
+    running: builtins.int
+    waiting: builtins.int
+    accelerators: builtins.int
+    """that they hold"""
+    def __init__(
+        self,
+        *,
+        running: builtins.int = ...,
+        waiting: builtins.int = ...,
+        accelerators: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerators", b"accelerators", "running", b"running", "waiting", b"waiting"]) -> None: ...
+
+Global___LocalLoad: typing_extensions.TypeAlias = LocalLoad
 
 @typing.final
 class ClosedWindow(google.protobuf.message.Message):
@@ -1329,18 +1357,24 @@ class PoolCapacity(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
     SIMULATED_FIELD_NUMBER: builtins.int
+    CARDS_FIELD_NUMBER: builtins.int
     pool: builtins.str
     simulated: builtins.bool
     @property
     def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NodeGroup]: ...
+    @property
+    def cards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """UUIDs of the accelerators, where the site knows them"""
+
     def __init__(
         self,
         *,
         pool: builtins.str = ...,
         groups: collections.abc.Iterable[Global___NodeGroup] | None = ...,
         simulated: builtins.bool = ...,
+        cards: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["groups", b"groups", "pool", b"pool", "simulated", b"simulated"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cards", b"cards", "groups", b"groups", "pool", b"pool", "simulated", b"simulated"]) -> None: ...
 
 Global___PoolCapacity: typing_extensions.TypeAlias = PoolCapacity
 

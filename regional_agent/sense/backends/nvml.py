@@ -61,8 +61,15 @@ class NvmlCards:
             return None
         # Older releases of the library give bytes.
         text = name.decode() if isinstance(name, bytes) else str(name)
-        card = Card(index, text, int(memory.total))
+        card = Card(index, text, int(memory.total), self._uuid(handle))
         return card, self._read_use(handle, index, int(memory.used))
+
+    def _uuid(self, handle: Any) -> str:
+        try:
+            found = self._nvml.nvmlDeviceGetUUID(handle)
+        except self._nvml.NVMLError:
+            return ""
+        return found.decode() if isinstance(found, bytes) else str(found)
 
     def _read_use(self, handle: Any, index: int, used_bytes: int) -> CardUse:
         nvml = self._nvml

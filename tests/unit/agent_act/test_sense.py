@@ -127,6 +127,11 @@ class FakeNvml:
     def nvmlDeviceGetName(self, handle: int) -> Any:
         return b"NVIDIA L4" if handle else "NVIDIA H100 80GB HBM3"
 
+    def nvmlDeviceGetUUID(self, handle: int) -> Any:
+        if handle:
+            raise self.NVMLError("not supported")
+        return b"GPU-7"
+
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         return SimpleNamespace(total=24 * GIB, used=2 * GIB)
 
@@ -143,6 +148,7 @@ def test_cards_by_nvml() -> None:
     library = FakeNvml()
     cards = NvmlCards(library)
     assert [c.name for c in cards.cards()] == ["NVIDIA H100 80GB HBM3", "NVIDIA L4"]
+    assert [c.uuid for c in cards.cards()] == ["GPU-7", ""]
     assert cards.use() == (
         CardUse(0, 87, 2 * GIB, (4711,)),
         CardUse(1, 0, 2 * GIB, (4711,)),

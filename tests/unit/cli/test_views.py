@@ -179,9 +179,9 @@ def test_clusters_and_latency() -> None:
          "certificate_expires_at": "2026-11-30T10:00:00.000Z"},
     ]  # fmt: skip
     assert render(federation_views.cluster_table(clusters, NOW), width=200) == golden("""
-CLUSTER    REGION   STATE          SCHEDULER  ACCELERATORS FREE       RUNNING  REPORT  HANDSHAKE     CERTIFICATE  VERSION
-us-east-1  us-east  active         process    12/64 H100 (simulated)        4  3s old      12 ms          in 23h  0.1.0
-eu-west-1  eu-west  silent for 3m  -          -                             -       -          -  expired 3h ago  -
+CLUSTER    REGION   STATE          SCHEDULER  ACCELERATORS FREE       RUNNING  LOCAL LOAD  REPORT  HANDSHAKE     CERTIFICATE  VERSION
+us-east-1  us-east  active         process    12/64 H100 (simulated)        4  -           3s old      12 ms          in 23h  0.1.0
+eu-west-1  eu-west  silent for 3m  -          -                             -  -                -          -  expired 3h ago  -
 """)  # noqa: E501
     latency = {"regions": ["us-east", "eu-west"], "round_trips": [
         {"from": "us-east", "to": "eu-west", "rtt_ms": 84.3, "source": "measured"},

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from broker.control.site_rules import site_refusal
-from broker.model.fleet import Capacity, ClusterIdentity, ClusterState, ClusterView
+from broker.model.fleet import Capacity, ClusterIdentity, ClusterState, ClusterView, LocalLoad
 from broker.sense.fleet import unusable
 from broker.sense.reports import ReportRefused, capacity_from
 from federation.jobs import parse_job_spec
@@ -64,10 +64,11 @@ def test_rules_come_over_the_wire_as_they_were_reported():
     )
     windows = (ClosedWindow(5, 9, "power"),)
     site = SiteState(1, 1, 1, state="blackout", state_reason="power", limits=limits,
-                     windows=windows)  # fmt: skip
-    wire = capacity_to_wire(CapacityReport(1, site, ())).capacity
+                     windows=windows, others_running=3, others_waiting=4)  # fmt: skip
+    wire = capacity_to_wire(CapacityReport(1, site, (), 5)).capacity
     read = capacity_from(pb.CapacityReport.FromString(wire.SerializeToString()), 1)
     assert (read.limits, read.windows, read.state_reason) == (limits, windows, "power")
+    assert read.local_load == LocalLoad(3, 4, 5)
 
 
 def test_an_older_agent_reports_no_rules():
