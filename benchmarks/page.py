@@ -67,10 +67,9 @@ def _measured(name: str) -> dict[str, Any]:
 def main(files: list[str]) -> None:
     """Measure, or read, and write."""
     results = [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]
-    page = PAGE.read_text(encoding="utf-8")
     for result in results or map(_measured, BENCHES):
-        page = written(page, result)
-    PAGE.write_text(page, encoding="utf-8")
+        page = written(PAGE.read_text(encoding="utf-8"), result)
+        PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
