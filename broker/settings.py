@@ -101,6 +101,10 @@ class BrokerSettings(BaseModel):
     """After so long what a tenant had counts half against it."""
     patience_s: Annotated[float, Field(ge=1, le=31 * 86400)] = 600.0
     """A job that waited longer goes before others whose turn it is."""
+    gang_hold_max_s: Annotated[float, Field(ge=0, le=31 * 86400)] = 86400.0
+    """For how long at most capacity is kept for a gang that waits for it; 0 = never."""
+    gang_recovery_s: Annotated[float, Field(ge=0, le=86400)] = 300.0
+    """For how long a gang that lost a member keeps its place; 0 = it does not."""
     preempt: Preempt = Preempt.NEVER
     """`lower_priority`: a job may stop those of lower priority; `never`: only who borrowed is."""
     disturbed_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -159,6 +163,8 @@ class BrokerSettings(BaseModel):
         return AdmissionRules(
             half_life_s=self.share_half_life_s,
             patience_s=self.patience_s,
+            hold_max_s=self.gang_hold_max_s,
+            recovery_s=self.gang_recovery_s,
             preempt=self.preempt,
             disturbed_share_max=self.disturbed_share_max,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.control.books import Books
 from broker.control.build_problem import GIB, ProblemBuilder, Waiting, World, pool_name
+from broker.control.gaps import Candidate, Gap, gap_after
 from broker.control.tenant_limits import quotas_of
 from broker.decide.admission.admit import (
     RANKS,
@@ -21,7 +22,17 @@ from broker.decide.admission.admit import (
     Standing,
     admit,
 )
-from broker.decide.admission.making_room import Stops, make_room
+from broker.decide.admission.holds import Hold
+from broker.decide.admission.keeping import (
+    Lost,
+    after_use,
+    for_claims,
+    for_lost,
+    kept_on,
+    looked_at_again,
+    next_gang,
+)
+from broker.decide.admission.making_room import Stop, Stops, make_room
 from broker.decide.admission.running import Running
 from broker.decide.admission.shares import Past, Shares, attempt_amounts, holdings
 from broker.decide.admission.vain import Vain
@@ -30,7 +41,7 @@ from broker.decide.admission.words import reasons
 from broker.model import problem as pm
 from broker.model.admission import AdmissionRules
 from broker.model.fleet import Fleet
-from broker.model.jobs import Attempt, Desired, Job
+from broker.model.jobs import Attempt, Desired, Job, OutcomeKind
 from broker.model.plan import Plan
 from broker.sense.fleet import unusable
 
@@ -48,10 +59,34 @@ class Course:
     scene: Scene
     admission: Admission
     named: tuple[tuple[str, Entry], ...] = ()
+    holds: tuple[Hold, ...] = ()
+
+    def gap(self, plan: Plan) -> Gap | None:
+        """What may be decided in what is kept for others; None where nothing may."""
+        if not self.admission.kept.parts:
+            return None
+        candidates = {}
+        for key, entry in self.named:
+            wish = self.scene.wishes[entry.wish]
+            candidates[key] = Candidate(wish.job.priority, wish.runtime_s)
+        ready = self.admission.kept.ready
+        holds = [hold for number, hold in enumerate(self.holds) if number not in ready]
+        kept = (self.admission.kept.parts, holds, self.scene.now_ms)
+        return gap_after(self.problem, plan, self.waiting, candidates, kept)
 
     def explained(self, plan: Plan) -> Plan:
         """The plan with the reasons of admission, one for each class that waits."""
-        return replace(plan, unplaced=reasons(self.scene, self.admission, self.named, plan))
+        told = reasons(self.scene, self.admission, (self.named, self.holds), plan)
+        return replace(plan, unplaced=told)
+
+    def left(self, plan: Plan) -> dict[int, int]:
+        """Copies of each wish (by index) that a plan leaves waiting."""
+        waits = {unplaced.job: unplaced.count for unplaced in plan.unplaced}
+        left: dict[int, int] = {}
+        for key, entry in self.named:
+            if key in waits:
+                left[entry.wish] = left.get(entry.wish, 0) + waits[key]
+        return left
 
 
 @dataclass(slots=True)
@@ -63,6 +98,7 @@ class Admitting:
     past: Past = Past()
     vain: Vain = field(default_factory=Vain)
     ratios: Mapping[str, float] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
     _known: dict[str, tuple[Attempt, int, Running]] = field(default_factory=dict)
 
     # The past -------------------------------------------------------------------------------------
@@ -119,9 +155,14 @@ class Admitting:
     # A cycle --------------------------------------------------------------------------------------
 
     def admit(
-        self, world: World, builder: ProblemBuilder, found: Sequence[tuple[Waiting, pm.Job]]
+        self,
+        world: World,
+        builder: ProblemBuilder,
+        found: Sequence[tuple[Waiting, pm.Job]],
+        recovering: Sequence[Waiting] = (),
     ) -> Course:
-        """Who goes first and who may take how much, as the problem to be decided."""
+        """Who goes first and who may take how much, as the problem to be decided. `recovering`:
+        gangs that ended against their will and may not start again yet."""
         now_ms = world.now_ms
         scene = Scene(
             wishes=[
@@ -141,7 +182,10 @@ class Admitting:
             weights={name: policy.weight for name, policy in world.tenants.items()},
             now_ms=now_ms,
         )
-        admission = admit(scene, Standing(self.past), self.rules)
+        lost = [(w, job) for w, job in found if w.members]
+        lost += [(w, builder.job(w)) for w in recovering]
+        self.holds = self._held(scene, lost)
+        admission = admit(scene, Standing(self.past, self.holds), self.rules)
         self.ratios = admission.ratios
         waiting: dict[str, Waiting] = {}
         jobs: list[pm.Job] = []
@@ -153,19 +197,37 @@ class Admitting:
             waiting[part.key] = part
             named.append((part.key, entry))
         problem = builder.problem(jobs, admission.kept.pools, admission.limits)
-        return Course(problem, waiting, scene, admission, tuple(named))
+        return Course(problem, waiting, scene, admission, tuple(named), self.holds)
+
+    def _held(
+        self, scene: Scene, lost: Sequence[tuple[Waiting, pm.Job]]
+    ) -> tuple[Hold, ...]:
+        """What is kept for whom in this cycle, higher priorities first."""
+        now_ms, pools = scene.now_ms, {pool.name: pool for pool in scene.pools}
+        kept, in_vain = kept_on(self.holds, scene.wishes, now_ms)
+        self.vain = self.vain.with_set_back(in_vain, now_ms)
+        kept = looked_at_again(kept, scene, pools)
+        gone = [each for w, job in lost if (each := _lost(w, job)) is not None]
+        kept += for_lost(gone, now_ms, self.rules)
+        found = [
+            replace(hold, model=pools[hold.pool].accelerator)
+            for hold in kept
+            if hold.pool in pools
+        ]
+        return tuple(sorted(found, key=lambda h: (-h.priority, h.since_ms, h.pool)))
 
     def stops(self, course: Course, plan: Plan) -> Stops:
         """Who has to make room for what the plan left waiting."""
-        waits = {unplaced.job: unplaced.count for unplaced in plan.unplaced}
-        left: dict[int, int] = {}
-        for key, entry in course.named:
-            if key in waits:
-                left[entry.wish] = left.get(entry.wish, 0) + waits[key]
-        return make_room(course.scene, course.admission, left, self.rules)
+        return make_room(course.scene, course.admission, course.left(plan), self.rules)
+
+    def claim(self, course: Course, stops: Sequence[Stop]) -> None:
+        """Keep what these are stopped for."""
+        now_ms = course.scene.now_ms
+        self.holds = (*self.holds, *for_claims(stops, course.scene, now_ms))
 
     def learn(self, course: Course, plan: Plan) -> None:
-        """Note who had a turn and could not use it."""
+        """Note who had a turn and could not use it, what was kept and is used, and for whom
+        something is to be kept next."""
         left = {unplaced.job: unplaced.count for unplaced in plan.unplaced}
         turns: dict[str, bool] = {}
         for key, entry in course.named:
@@ -174,6 +236,9 @@ class Admitting:
                 used = left.get(key, 0) < entry.copies
                 turns[wish] = turns.get(wish, False) or used
         self.vain = self.vain.after(turns, course.scene.now_ms)
+        kept = after_use(self.holds, course.scene, course.named, left)
+        gang = next_gang(course.scene, course.admission, course.left(plan), kept, self.rules)
+        self.holds = (*kept, *([gang] if gang else ()))
 
 
 def _parts(
@@ -192,6 +257,25 @@ def _parts(
             yield entry, waiting
         else:
             yield entry, replace(waiting, copies=entry.copies, members=members, part=part)
+
+
+_AGAINST_ITS_WILL = frozenset(
+    {OutcomeKind.FAILED, OutcomeKind.LOST, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.TIMED_OUT}
+)
+
+
+def is_lost(job: Job) -> bool:
+    """Whether a job ended against its will, and is to run again."""
+    last = job.attempts[-1].outcome if job.attempts else None
+    return not job.is_array and last is not None and last.kind in _AGAINST_ITS_WILL
+
+
+def _lost(waiting: Waiting, job: pm.Job) -> Lost | None:
+    """A gang that ended against its will and is to run again."""
+    if job.replicas < 2 or not is_lost(waiting.job):
+        return None
+    last = waiting.job.attempts[-1]
+    return Lost(job, pool_name(last.cluster, last.pool), last.ended_ms)
 
 
 def _waited_s(job: Job, now_ms: int) -> float:

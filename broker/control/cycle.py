@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
 from broker.control.admitting import Admitting, Course
-from broker.control.books import Admitted, Books, copies_wanted
-from broker.control.build_problem import PLANNED_COPIES_MAX, ProblemBuilder, Waiting, World
+from broker.control.books import Books
+from broker.control.build_problem import ProblemBuilder, Waiting, World
 from broker.control.cold_start import blobs_of
 from broker.control.disturbing import Disturbing
+from broker.control.gaps import without
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
-from broker.control.waitlist import WaitingClass
+from broker.control.survey import Survey
 from broker.model.fleet import Fleet
-from broker.model.jobs import Job, Terms
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.model.warm import Warm
@@ -31,11 +31,9 @@ from broker.sense.fleet import read_tenants, unusable
 from broker.sense.start_delay import StartDelays
 from broker.state.projection import Projection
 from federation.environment import Clock
-from federation.jobs import JobSpec
 
 DEBOUNCE_S = 0.02
 TIMER_S = 5.0
-CYCLE_CLASSES_MAX = 25_000
 JOBS_A_STEP = 100
 CLUSTERS_A_STEP = 5
 FAILED_GAP_MAX_S = 30.0
@@ -186,38 +184,66 @@ class Cycles:
         if not waiting:
             return None
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
-        course = await self._course(world, waiting)
-        problem = course.problem
-        decided = await self._decider(problem)
+        course = await self._course(world, waiting, looking.recovering)
+        decided = await self._decider(course.problem)
         self._tell(decided)
-        self._sources.admitting.learn(course, decided.plan)
+        gap, filled = course.gap(decided.plan), None
+        if gap is not None:
+            filled = await self._decider(gap.problem)
+        left = without(decided.plan.unplaced, filled.plan if filled else None)
+        plan = replace(decided.plan, unplaced=left)
+        admitting = self._sources.admitting
+        admitting.learn(course, plan)
+        placed = 0
+        if gap is not None and filled is not None:
+            just = replace(filled.plan, unplaced=())
+            applier = self._applier(world, (gap.problem, just, gap.waiting))
+            placed += await self._carry_out(applier, filled, (started_ms, started_s))
+        applier = self._applier(world, (course.problem, course.explained(plan), course.waiting))
+        placed += await self._carry_out(applier, decided, (started_ms, started_s))
+        await self._make_room(course, plan, applier.cycle)
+        return placed
+
+    def _applier(
+        self, world: World, what: tuple[Problem, Plan, Mapping[str, Waiting]]
+    ) -> PlanApplier:
+        problem, plan, waiting = what
         self._count += 1
         cycle = f"{self._leader.epoch}.{self._count}"
         closed = closed_since(world, self._sources.fleet(), self._clock.now_ms())
-        plan, by_job = course.explained(decided.plan), course.waiting
-        applier = PlanApplier(plan, problem, world, cycle, closed, by_job)
+        return PlanApplier(plan, problem, world, cycle, closed, waiting)
+
+    async def _carry_out(
+        self, applier: PlanApplier, decided: Decided, started: tuple[int, float]
+    ) -> int:
+        """Apply a plan and record it; returns how many attempts it placed."""
         while not applier.finished:
             await self._apply(applier)
-        stops = self._sources.admitting.stops(course, decided.plan)
-        disturb = await self._sources.disturbing.decide(stops, cycle, started_ms)
-        if disturb is not None:
-            self._leader.put(disturb)
-        wall_s = self._clock.monotonic_s() - started_s
+        by_job = applier.waiting
         self._sources.record(
             CycleRecord(
-                cycle,
+                applier.cycle,
                 self._projection.revision,
-                started_ms,
-                wall_s,
-                problem,
+                started[0],
+                self._clock.monotonic_s() - started[1],
+                applier.problem,
                 decided,
-                world,
+                applier.world,
                 applier,
                 {k: w.ruling.policies for k, w in by_job.items() if w.ruling and w.ruling.policies},
                 {k: blobs for k, w in by_job.items() if (blobs := blobs_of(w.spec))},
             )
         )
         return len(applier.placed)
+
+    async def _make_room(self, course: Course, plan: Plan, cycle: str) -> None:
+        """Stop what has to make room for what the plan left waiting, as far as it may."""
+        admitting = self._sources.admitting
+        stops = admitting.stops(course, plan)
+        disturb = await self._sources.disturbing.decide(stops, cycle, course.scene.now_ms)
+        if disturb is not None:
+            admitting.claim(course, disturb.stops)
+            self._leader.put(disturb)
 
     def _tell(self, decided: Decided) -> None:
         """Raise what went wrong as alarms; what goes on for many decisions once."""
@@ -239,7 +265,9 @@ class Cycles:
         weights = {name: float(policy.weight) for name, policy in tenants.items()}
         self._sources.admitting.observe(self._sources.fleet(), weights, now_ms)
 
-    async def _course(self, world: World, waiting: list[Waiting]) -> Course:
+    async def _course(
+        self, world: World, waiting: list[Waiting], recovering: list[Waiting]
+    ) -> Course:
         """The problem as admitted, built in steps that let the event loop turn. A job that cannot
         be put into words is set aside: it must not keep all others from being decided."""
         builder = ProblemBuilder(world, waiting)
@@ -259,7 +287,7 @@ class Cycles:
             if number % CLUSTERS_A_STEP == CLUSTERS_A_STEP - 1:
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return self._sources.admitting.admit(world, builder, found)
+        return self._sources.admitting.admit(world, builder, found, recovering)
 
     async def _apply(self, applier: PlanApplier) -> None:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -313,57 +341,3 @@ def closed_since(world: World, now: Fleet, now_ms: int) -> frozenset[str]:
         for name in world.fleet.clusters
         if name not in now.clusters or unusable(now.clusters[name], now_ms) is not None
     )
-
-
-def survey(books: Books, now_ms: int) -> tuple[list[Waiting], int | None]:
-    """Jobs that want places now, by class, oldest first, bounded; and the first instant at
-    which another one may (None: only when something happens)."""
-    looking = Survey(books, now_ms)
-    for _ in (*books.seating(), *looking.steps()):
-        pass
-    return looking.found, looking.due_ms
-
-
-class Survey:
-    """A look at all classes that wait. `found`: what wants places now, oldest first, bounded;
-    `due_ms`: the first instant at which more may want some."""
-
-    def __init__(self, books: Books, now_ms: int) -> None:
-        self._books = books
-        self._now_ms = now_ms
-        self.found: list[Waiting] = []
-        self.due_ms: int | None = None
-
-    def steps(self) -> Iterator[None]:
-        """Look at one class after the other, so that others may work in between."""
-        for alike in self._books.waiting():
-            self._look_at(alike)
-            yield
-
-    def _look_at(self, alike: WaitingClass) -> None:
-        books, now_ms, members = self._books, self._now_ms, alike.ids()
-        if not members:
-            return
-        job, admitted = books.job(members[0]), books.admitted(members[0])
-        if job is None or admitted is None:
-            return
-        for instant_ms in (job.not_before_ms, *(entry.until_ms for entry in job.avoid)):
-            if instant_ms > now_ms:
-                self.due_ms = min(self.due_ms or instant_ms, instant_ms)
-        if job.not_before_ms > now_ms or len(self.found) == CYCLE_CLASSES_MAX:
-            return
-        if not job.is_array:
-            some, rules = members[:PLANNED_COPIES_MAX], admitted.rules
-            self.found.append(Waiting(job, rules.spec, len(some), rules, some, alike))
-            return
-        limit = admitted.spec.array.limit if admitted.spec.array else None
-        copies = copies_wanted(job, limit)
-        if copies > 0:
-            self.found.append(Waiting.under(admitted.rules, job, copies))
-
-
-def imagined(job: Job, spec: JobSpec) -> tuple[Waiting, Admitted]:
-    """A job that was not submitted, as if it stood at the end of the queue (dry run)."""
-    copies = spec.array.tasks.count if spec.array else 1
-    asked = replace(job, tasks=spec.array.tasks if spec.array else job.tasks)
-    return Waiting(asked, spec, copies), Admitted(spec, b"", "", "", "", Terms())

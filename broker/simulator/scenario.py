@@ -36,6 +36,8 @@ FAULTS = {
 }
 SETTINGS = {
     "disturbed_share_max",
+    "gang_hold_max_s",
+    "gang_recovery_s",
     "leader_ttl_s",
     "patience_s",
     "preempt",

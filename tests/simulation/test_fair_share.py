@@ -22,7 +22,7 @@ def backlog(tenant: str, count: int, **rest: Any) -> dict[str, Any]:
 
 
 def test_a_day_of_backlogs_is_shared_by_weight_within_five_percent() -> None:
-    """Unlike jobs, unlike weights, nobody ever without work: what each got is its weight's."""
+    """Unlike runtimes and weights, nobody ever without work: what each got is its weight's."""
     weights = {"one": 1, "two": 2, "five": 5}
     result = simulate(
         [

@@ -81,9 +81,12 @@ class Admission:
 
 def admit(scene: Scene, standing: Standing, rules: AdmissionRules) -> Admission:
     """One cycle's admission."""
-    kept = set_aside(scene.pools, standing.holds)
+    kept = set_aside(scene.pools, standing.holds, scene.wishes)
     room = Room(kept.pools, scene.regions)
     shares = _shares(scene, standing.past)
+    for number, hold in enumerate(standing.holds):
+        if number not in kept.ready:  # what is kept for somebody is that one's already
+            shares.take(hold.tenant, {hold.model: float(hold.accelerators)})
     free = capacity(kept.pools, empty=False)
     limits = Allowances.of(scene.quotas, _held(scene.running), _wanted(scene, room))
     first = _held_first(scene, standing, kept)

@@ -39,7 +39,8 @@ def shape_of(job: Job) -> Shape:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """`copies` of a gang of `replicas` x `size` are to start in a pool by `until_ms`; room for
-    them is expected at `room_ms`. `job` is empty where any job of the shape will do."""
+    them is expected at `room_ms`. `model` is the pool's; `job` is empty where any job of the shape
+    will do."""
 
     shape: Shape
     pool: str
@@ -52,6 +53,12 @@ class Hold:
     room_ms: int
     copies: int = 1
     job: str = ""
+    model: str = ""
+
+    @property
+    def tenant(self) -> str:
+        """Whose job it is for."""
+        return str(self.shape[0])
 
     def is_for(self, wish: Wish) -> bool:
         """Whether it is kept for this class."""
@@ -73,9 +80,9 @@ class Kept:
     ready: Mapping[int, int] = field(default_factory=dict)  # by index of the hold
 
 
-def set_aside(pools: Sequence[Pool], holds: Sequence[Hold]) -> Kept:
-    """Take what is held out of the pools, hold by hold. A hold with room for a copy is over: its
-    nodes stay where they are, since the job goes first."""
+def set_aside(pools: Sequence[Pool], holds: Sequence[Hold], wishes: Sequence[Wish]) -> Kept:
+    """Take what is held out of the pools, hold by hold. Where there is room for a copy and the job
+    may start now its nodes stay where they are, since it goes first."""
     left = {pool.name: pool for pool in pools}
     parts: dict[str, list[NodeGroup]] = {}
     back: dict[str, list[NodeGroup]] = {}
@@ -86,7 +93,7 @@ def set_aside(pools: Sequence[Pool], holds: Sequence[Hold]) -> Kept:
             continue
         taken, rest = _most_free(pool, hold)
         copies = places(taken, hold.size) // hold.replicas
-        if copies:
+        if copies and any(hold.is_for(wish) for wish in wishes):
             ready[index] = min(copies, hold.copies)
             back.setdefault(hold.pool, []).extend(taken)
         else:

@@ -30,6 +30,13 @@ class Vain:
         known = self.missed.get(job)
         return known is not None and known.until_ms > now_ms
 
+    def with_set_back(self, jobs: Mapping[str, int], now_ms: int) -> Vain:
+        """Jobs for which something was kept in vain, for so many ms: they wait as long again."""
+        found = dict(self.missed)
+        for job, kept_ms in jobs.items():
+            found[job] = Missed(TURNS_MAX, now_ms + max(kept_ms, MOST_MS))
+        return Vain(found)
+
     def after(self, turns: Mapping[str, bool], now_ms: int) -> Vain:
         """Once a cycle is decided; `turns`: who had one, and whether it was used. Who had none is
         remembered as it is while it is set back, and forgotten otherwise."""

@@ -12,10 +12,11 @@ import pytest
 
 from broker.control.books import Admitted, Books, terms_of
 from broker.control.build_problem import ProblemBuilder, World
-from broker.control.cycle import CycleRecord, Decided, survey
+from broker.control.cycle import CycleRecord, Decided
 from broker.control.plan_applier import PlanApplier
 from broker.control.recording import RECEIPT_ROWS_MAX, receipts
 from broker.control.round import OPS_A_PIECE, Round, writes_of
+from broker.control.survey import survey
 from broker.lifecycle import events as ev
 from broker.lifecycle.machine import step
 from broker.model.fleet import (

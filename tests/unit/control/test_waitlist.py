@@ -8,7 +8,7 @@ import pytest
 
 from broker.control.books import Admitted, Books, terms_of
 from broker.control.build_problem import World, build
-from broker.control.cycle import survey
+from broker.control.survey import survey
 from broker.control.waitlist import alike, planned_deadline_ms, planned_runtime_s
 from broker.model.fleet import Fleet
 from broker.model.policies import Ruling
