@@ -165,7 +165,8 @@ async def test_the_next_start_is_expected_as_the_last_ones_were(tmp_path: Path) 
     assert found is not None
     (attempt,) = found.attempts
     assert 500 <= attempt.expected_start_delay_ms <= attempt.expected_start_p90_ms < 1_500
-    await until(lambda: fed.backends.ledger._receipts)  # type: ignore[attr-defined]
+    kept = fed.backends.ledger._receipts  # type: ignore[attr-defined]
+    await until(lambda: any(r.job == job and r.cycle == CLOSING for r in kept.values()))
     receipts = await fed.backends.ledger.receipts(job)
     (closing,) = [json.loads(r.body_json) for r in receipts if r.cycle == CLOSING]
     measured = closing["measured_start"]

@@ -15,7 +15,7 @@ from broker.model.fleet import TenantPolicy
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
 from broker.state.projection import Projection
-from federation.jobs import InvalidJob, canonical_bytes
+from federation.jobs import InvalidJob, canonical_bytes, spec_digest
 from federation.kv import Put
 from federation.system import SystemClock
 
@@ -40,7 +40,7 @@ def answer(reader: SubmittedSpecs, data: object, viewer: Viewer = ADA) -> object
         ready = reader.read(data, viewer)
     except InvalidJob as invalid:
         return [str(fault) for fault in invalid.errors]
-    return ready.spec, ready.stored, reader.class_key(ready, "0" * 64)
+    return ready.spec, ready.stored, reader.class_key(ready, spec_digest(ready.stored))
 
 
 programs = st.fixed_dictionaries(
