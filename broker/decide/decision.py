@@ -30,6 +30,9 @@ _SMALL = 2_000
 """Options up to which nothing but the whole model is looked at."""
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
+_NOTHING_FOUND = "the solver found nothing in the time it had; the floor is in force"
+_WHOLE_SHARE = 0.7
+"""Of the time for the whole model in place_first: the rest is for cost, with the tiers held."""
 _WHOLE_OPTION_S = 3e-5
 """CPU seconds by option below which the whole model of a larger problem is not worth a start."""
 
@@ -124,27 +127,43 @@ def _improved_plan(case: Case, floors: _Floors, meter: Meter, warm: Warm | None)
     near = warm is not None and bool(warm.assignments)
     whole = len(case.options) <= _MOST_OPTIONS and not near
     spare_s = _WHOLE_OPTION_S * len(case.options) if whole else 0.0
-    found = Search(case, floors.nothing, floors.solve, meter).run(warm, floors.run, spare_s)
+    search = Search(case, floors.nothing, floors.solve, meter)
+    found = search.run(warm, floors.run, spare_s)
     if whole and meter.left_s > 0.9 * spare_s:
-        return _whole(case, found, floors.solve, meter)
+        return _whole(case, found, floors.solve, meter, search)
     status = PlanStatus.FLOOR if found.by_floor else PlanStatus.FEASIBLE
     plan = make_plan(case, found.best, status, found.bound_usd, found.notes)
     return replace(plan, prices=found.prices)
 
 
-def _whole(case: Case, start: Searched, solve: Solve, meter: Meter) -> Plan:
-    """Go on from what was found with the whole model and all that is left of the budget."""
+def _whole(
+    case: Case, start: Searched, solve: Solve, meter: Meter, search: Search | None = None
+) -> Plan:
+    """Go on from what was found with the whole model and all that is left of the budget; or a part
+    of it, where a search can go on from there."""
     best, solved = start.best, not start.by_floor
-    found = Improver(case, best, solve, meter.effort(meter.left_s), hinted=solved).run()
+    tiered = search is not None and case.problem.objective.mode is Mode.PLACE_FIRST
+    effort = meter.effort(meter.left_s * (_WHOLE_SHARE if tiered else 1.0))
+    improver = Improver(case, best, solve, effort, hinted=solved)
+    found = improver.run()
+    meter.charge_solver(effort.deterministic - improver.effort.deterministic)
     notes = (*start.notes, *found.notes)
-    bound = _tighter(case, start.bound_usd, best, found)
+    if not (solved or found.solved or notes) and len(case.options):
+        notes = (_NOTHING_FOUND,)
     if found.solved and _is_proved(found):
         reached = found.best.objective_usd
         plan = make_plan(case, found.best, PlanStatus.OPTIMAL, reached, notes)
-    else:
-        status = PlanStatus.FEASIBLE if solved or found.solved else PlanStatus.FLOOR
-        plan = make_plan(case, found.best, status, bound, notes)
-    return replace(plan, prices=start.prices)
+        return replace(plan, prices=start.prices)
+    bound = _tighter(case, start.bound_usd, best, found)
+    cheaper = None if search is None or not tiered else search.cheapen(found.best)
+    last = found.best if cheaper is None else cheaper.best
+    if cheaper is not None:
+        same = last.placed == found.best.placed
+        known = [b for b in (bound if same else None, cheaper.bound_usd) if b is not None]
+        bound = min(known, default=None)
+    status = PlanStatus.FEASIBLE if solved or found.solved else PlanStatus.FLOOR
+    plan = make_plan(case, last, status, bound, notes)
+    return replace(plan, prices=start.prices if cheaper is None else cheaper.prices)
 
 
 def _tighter(

@@ -4,7 +4,7 @@ decision), passes that they lead, repairs by the integer solver, and a bound tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,10 @@ _ITERATIONS_BY_CLASS = 8
 _SMALL_SHARE = 0.25
 _REPAIR_SHARE = 0.35
 """Of what is left after pricing, for repairs where another stage goes on."""
+_TIER_SHARE = 0.3
+"""Of what is left after the first pricing, for repairs that raise what tiers reach."""
+_RAISE_SHARE = 0.75
+"""The same of what is left at last; the rest is for cost alone, with the tiers held."""
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
@@ -70,6 +74,7 @@ class Search:
         self._gain: Floats = case.reward_usd[options.class_index] - options.cost_usd
         self._tier_usd = self._tier_values()
         self._kept: Counts | None = None
+        self._columns: Columns | None = None
 
     def run(self, warm: Warm | None, floors: Floors, spare_s: float = 0.0) -> Searched:
         """Spend the budget of the meter, or a part of it where so much more than `spare_s` is left
@@ -80,24 +85,48 @@ class Search:
         floor = self._compare(floors, priced)
         if priced is None:
             used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floor]))
-            priced = self._cold(used)
-        if priced is None:
-            return self._searched(None, None, floor)
+            priced = self._cold(used, raising=spare_s > 0)
         left_s = self._meter.left_s
         shared = 0 < spare_s < _REPAIR_SHARE * left_s
-        self._improve(priced, _REPAIR_SHARE * left_s if shared else left_s)
+        if priced is not None and not self._rows.tiers:
+            self._improve(priced, _REPAIR_SHARE * left_s if shared else left_s)
+        elif priced is not None and not shared:
+            priced = self._raise_and_cheapen(priced)
+        by_floor = any(self._best is candidate for candidate in floor)
+        return self._searched(priced, by_floor=by_floor)
+
+    def cheapen(self, best: Candidate) -> Searched | None:
+        """Go on from a plan that was found elsewhere: what it places of each tier is held, and a
+        cheaper one looked for with all that is left of the budget. None where there is nothing to
+        go on with."""
+        if not self._rows.tiers or self._columns is None:
+            return None
+        self._best = best
+        cheap = self._cheapest(self._columns)
+        if cheap is None:
+            return None
+        return self._searched(self._raise_and_cheapen(cheap), by_floor=False)
+
+    def _raise_and_cheapen(self, priced: Priced) -> Priced:
+        """Repairs for what tiers reach, then, with that held, for cost at prices of its own."""
+        if self._columns is None:
+            self._improve(priced, self._meter.left_s)
+            return priced
+        self._improve(priced, _RAISE_SHARE * self._meter.left_s)
+        cheap = self._cheapest(self._columns) or priced
+        self._improve(cheap, self._meter.left_s, raising=False)
+        return cheap
+
+    def _searched(self, priced: Priced | None, *, by_floor: bool) -> Searched:
+        notes = tuple(self._notes)
+        if priced is None:
+            return Searched(self._best, None, None, notes, by_floor)
         bound = priced.bound
         if self._rows.tiers:
             self._rows.hold(self._best.placed)
             bound = self._rows.bound(priced.prices, priced.worth)
         bound += 1e-9 * abs(bound) - self._case.lost_work_usd
-        return self._searched(bound, by_name(self._rows, priced.prices), floor)
-
-    def _searched(
-        self, bound: float | None, prices: Prices | None, floors: Sequence[Candidate]
-    ) -> Searched:
-        by_floor = any(self._best is floor for floor in floors)
-        return Searched(self._best, bound, prices, tuple(self._notes), by_floor)
+        return Searched(self._best, bound, by_name(self._rows, priced.prices), notes, by_floor)
 
     def _compare(self, floors: Floors, priced: Priced | None) -> list[Candidate]:
         """Take the best floor if it is better. After a pass that old prices led, no floor is
@@ -114,8 +143,9 @@ class Search:
 
     # Stages -------------------------------------------------------------------------------------
 
-    def _cold(self, floors: Integers) -> Priced | None:
-        """Prices from the relaxation, and passes that follow it."""
+    def _cold(self, floors: Integers, *, raising: bool) -> Priced | None:
+        """Prices from the relaxation, and passes that follow it. In place_first with `raising` some
+        of the time goes to what tiers reach before the cheapest is looked for."""
         meter = self._meter
         share_s = meter.left_s * _LP_SHARE
         try:
@@ -126,20 +156,31 @@ class Search:
                 return priced
             tiered = self._gain + self._tier_gain()
             priced = columns.run(tiered, floors, share_s, rounds=_TIER_ROUNDS)
-            self._passes(priced)
-            if priced is None:
-                return None
-            # What the tiers reach is held; among those plans the cheapest is looked for.
-            self._rows.hold(self._best.placed)
-            share_s = meter.left_s * _LP_SHARE
-            cheap = columns.run(self._gain, self._best.counts.nonzero()[0], share_s)
-            if cheap is not None:
-                self._passes(cheap)
-                return cheap
         except LpFailed as error:
             self._notes.append(str(error))
             return None
-        return self._with_tiers(priced)
+        self._passes(priced)
+        if priced is None:
+            return None
+        if raising:
+            self._improve(priced, _TIER_SHARE * meter.left_s)
+        cheap = self._cheapest(columns)
+        if cheap is None:
+            return self._with_tiers(priced)
+        self._columns = columns
+        return cheap
+
+    def _cheapest(self, columns: Columns) -> Priced | None:
+        """What the tiers reach is held; among those plans the cheapest is looked for."""
+        self._rows.hold(self._best.placed)
+        share_s = self._meter.left_s * _LP_SHARE
+        try:
+            found = columns.run(self._gain, self._best.counts.nonzero()[0], share_s)
+        except LpFailed as error:
+            self._notes.append(str(error))
+            return None
+        self._passes(found)
+        return found
 
     def _has_time(self) -> bool:
         """Whether a relaxation takes a small part of what is left: then there is no need to go by
@@ -203,12 +244,13 @@ class Search:
         found[order[at[hit]]] = counts[hit]
         return found
 
-    def _improve(self, priced: Priced, cpu_s: float) -> None:
-        """Repair the incumbent where the prices say that something is lost."""
+    def _improve(self, priced: Priced, cpu_s: float, *, raising: bool = True) -> None:
+        """Repair the incumbent where the prices say that something is lost: what tiers reach before
+        cost, or without `raising` cost alone, while no tier loses."""
         if cpu_s <= 0:
             return
         self._rows.hold(self._best.placed)
-        gain = self._gain + self._tier_gain()
+        gain = self._gain + self._tier_gain() if raising else self._gain
         guide = Guide(gain, priced.prices, priced.worth)
         if self._kept is not None:
             most = int(_MOST_MOVED * float(self._kept.sum()))

@@ -5,6 +5,9 @@ larger ones that it cannot."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +32,7 @@ from broker.decide.problem_file import parse_problem, problem_from_json
 from broker.decide.relaxation import Relaxation
 from broker.decide.search import Search, Searched
 from broker.decide.shapes import build_shape
+from broker.decide.solver import Answer, SolverStatus
 from broker.decide.verify import verify
 from broker.model.plan import Assignment, Plan, PlanStatus
 from broker.model.prices import PoolPrice, Prices, TenantPrice
@@ -245,3 +249,41 @@ def test_wrong_advice_does_no_harm() -> None:
         plan = decide(asked, Budget(cpu_s=0.3), warm=absurd)
         assert verify(asked, plan) == ()
         assert rank(asked, plan) >= rank(asked, decide_simply(asked, Baseline.BIG_FIRST))
+
+
+def test_another_process_with_another_hash_seed_decides_the_same() -> None:
+    code = (
+        "import json; from broker.cli.bench.instances import Size, an_instance;"
+        "from broker.decide.answer import plan_to_json; from broker.decide.decision import *;"
+        "from broker.decide.problem_file import problem_from_json;"
+        "ps = [problem_from_json(an_instance(Size(40, 900, 160), 2, m))"
+        " for m in ('scalar', 'place_first')];"
+        "print(json.dumps([plan_to_json(p, decide(p, Budget(cpu_s=0.5)), 0.0) for p in ps]))"
+    )
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert len(answers[0]) > 1000 and answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("status", [SolverStatus.UNKNOWN, SolverStatus.FAILED])
+@pytest.mark.parametrize("mode", ["scalar", "place_first"])
+def test_a_solver_that_gives_nothing_leaves_what_others_found(
+    status: SolverStatus, mode: str
+) -> None:
+    def gives_nothing(*_: object) -> Answer:
+        return Answer(status, effort=0.05, note="it gave nothing")
+
+    small, large = a_problem_of(Size(10, 120, 30), 1, mode), a_problem_of(MIDDLE, 1, mode)
+    for problem in (small, large):
+        plan = decide(problem, Budget(cpu_s=0.5), solve=gives_nothing)
+        assert verify(problem, plan) == ()
+        for baseline in Baseline:
+            assert rank(problem, plan) >= rank(problem, decide_simply(problem, baseline))
+        if problem is small:
+            assert plan.status is PlanStatus.FLOOR and plan.notes
