@@ -8,12 +8,13 @@ from broker.api.answers import Open
 
 
 class MatchView(Open):
-    """Which jobs it governs without being named."""
+    """Which jobs it governs without being named. `when` is null for users: it may name others."""
 
     tenants: list[str]
     kinds: list[str]
     labels: dict[str, str]
     accelerators: list[str]
+    when: str | None
 
 
 class RttLimitView(Open):
@@ -31,6 +32,15 @@ class RequireView(Open):
     max_rtt: RttLimitView | None
     max_start_delay: str | None
     isolation: str | None
+    where: str | None
+    hours: str | None
+
+
+class MutateView(Open):
+    """Expressions whose values are written into jobs as they are submitted."""
+
+    labels: dict[str, str]
+    env: dict[str, str]
 
 
 class WeightsView(Open):
@@ -53,6 +63,7 @@ class PolicyView(Open):
     require: RequireView
     weights: WeightsView
     spot: bool | None
+    mutate: MutateView | None
     created_at: str | None
     by: str
     why: str

@@ -69,6 +69,8 @@ def requirements(policy: Document) -> list[tuple[str, str]]:
         ("round trip at most", text(rtt.get("ms")), f" ms to {text(rtt.get('to'))}"),
         ("start within", delay, ""),
         ("isolation", text(need.get("isolation")), " or stronger"),
+        ("only clusters where", text(need.get("where")), ""),
+        ("starts only", text(need.get("hours")), ""),
         ("an hour of waiting costs", worth, ""),
         ("a millisecond of distance costs", usd(far), ""),
     ]
@@ -90,6 +92,8 @@ def policy_facts(policy: Document, now: Now) -> list[tuple[str, str]]:
         ("priority", text(policy.get("priority"))),
         *requirements(policy),
         ("spot", text(policy.get("spot"))),
+        ("writes labels", text(at(policy, "mutate", "labels"))),
+        ("writes environment", text(at(policy, "mutate", "env"))),
         ("applied", f"{moment(policy.get('created_at'), now)} by {text(policy.get('by'))}"),
         ("restores", f"version {text(restores)}" if restores else NONE),
         ("why", text(policy.get("why"))),

@@ -199,7 +199,13 @@ def _rules(waiting: Waiting) -> Hashable:
     """What of a job decides which clusters are closed to it. A ruling that adds something is
     told by its identity: copies of a class share theirs."""
     spec, ruling = waiting.spec, waiting.ruling
-    plain = ruling is None or not (ruling.origins or ruling.conflicts or ruling.round_trips)
+    plain = ruling is None or not (
+        ruling.origins
+        or ruling.conflicts
+        or ruling.round_trips
+        or ruling.wheres
+        or ruling.hours
+    )
     of_policies = 0 if plain else id(ruling)
     of_spec = (
         spec.placement.model_dump_json(),
@@ -315,7 +321,7 @@ def _excluded(
     found: dict[str, Refusal] = {}
     for view in views:
         refusal = (
-            policy_refusal(waiting.ruling, view, distances)
+            policy_refusal(waiting.ruling, view, distances, world.now_ms)
             or not_named(waiting.spec, view)
             or not_trusted(waiting.job, waiting.spec, view)
             or avoided(waiting.job, view, world.now_ms)

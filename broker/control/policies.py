@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from broker.control.expression_facts import job_facts
+from broker.control.expressions import ExpressionFailed, holds, words
 from broker.model.policies import (
     ISOLATION_GRADES,
     Conflict,
+    Hours,
     Match,
     Policies,
     PolicyVersion,
@@ -23,7 +26,15 @@ from broker.model.policies import (
     Ruling,
 )
 from federation.ids import Region
-from federation.jobs import JobSpec, RoundTrip, class_key
+from federation.jobs import (
+    FieldError,
+    InvalidJob,
+    JobSpec,
+    RoundTrip,
+    canonical_data,
+    class_key,
+    parse_job_spec,
+)
 
 CPU = "CPU"
 _NAMED = re.compile(r"([a-z][a-z0-9-]{0,31})(?:@([1-9][0-9]{0,7}))?", re.ASCII)
@@ -41,12 +52,15 @@ def govern(
         return Ruling(spec)
     conflicts = [_unreadable(name, why) for name, why in sorted(policies.unreadable.items())]
     governing: list[PolicyVersion] = []
-    named = _named(spec, policies)
+    try:
+        named = _named(spec, policies)
+    except ExpressionFailed as failed:
+        named = _unsaid(spec.placement.policy or "", failed)
     if isinstance(named, Conflict):
         conflicts.append(named)
     elif named is not None:
         governing.append(named)
-    matched = _matched(spec, policies)
+    matched = _matched(spec, policies, conflicts)
     if matched is not None and all(v.policy.name != matched.policy.name for v in governing):
         governing.append(matched)
     if not governing:
@@ -59,14 +73,51 @@ def govern(
     return fold.ruling(tuple(version.label for version in governing))
 
 
+def mutated(spec: JobSpec, policies: Policies) -> JobSpec:
+    """A job as it is taken on: with the labels and the environment that the policies which govern
+    it write in, where the job does not say them itself; the same object where they write nothing.
+    Raises InvalidJob."""
+    labels: dict[str, str] = {}
+    env: dict[str, str] = {}
+    ruling = govern(spec, policies)
+    for label in ruling.policies:
+        name, _ = _split(label)
+        version = policies.current.get(name)
+        if version is None or version.label != label:
+            continue
+        for found, said, wanted in (
+            (labels, spec.labels, version.policy.mutate.labels),
+            (env, spec.env, version.policy.mutate.env),
+        ):
+            for key, source in wanted.items():
+                if key not in said and key not in found:
+                    found[key] = _words(source, spec, f"policy {label}", key)
+    if not labels and not env:
+        return spec
+    data = canonical_data(spec)
+    changes = {"labels": {**spec.labels, **labels}, "env": {**spec.env, **env}}
+    return parse_job_spec({**data, **{key: said for key, said in changes.items() if said}})
+
+
+def _words(source: str, spec: JobSpec, label: str, key: str) -> str:
+    try:
+        return words(source, job_facts(spec))
+    except ExpressionFailed as failed:
+        problem = f"{label} cannot write {key} into this job: {failed}"
+        remedy = f"write {key} yourself, or give the job what the expression asks for"
+        raise InvalidJob([FieldError(key, "", problem, remedy)]) from None
+
+
 def matches(match: Match, spec: JobSpec) -> bool:
-    """Whether every condition of a match holds for a job."""
+    """Whether every condition of a match holds for a job. Raises ExpressionFailed where that cannot
+    be said."""
     models = spec.resources.accelerator_models or (CPU,)
     return (
         (not match.tenants or spec.tenant in match.tenants)
         and (not match.kinds or spec.kind in match.kinds)
         and all(spec.labels.get(key) == value for key, value in match.labels.items())
         and (not match.accelerators or any(model in match.accelerators for model in models))
+        and (not match.when or holds(match.when, job_facts(spec)))
     )
 
 
@@ -88,10 +139,12 @@ def not_the_newest(spec: JobSpec, policies: Policies) -> Conflict | None:
 def ruling_class(ruling: Ruling, default_runtime_s: int) -> str:
     """The class key of a job under its policies."""
     key = class_key(ruling.spec, default_runtime_s)
-    if not ruling.round_trips and not ruling.latency_usd_per_ms:
+    if not any((ruling.round_trips, ruling.latency_usd_per_ms, ruling.wheres, ruling.hours)):
         return key
     trips = sorted((trip.to, trip.ms) for trip in ruling.round_trips)
     text = f"{key} {ruling.latency_usd_per_ms!r} {trips!r}"
+    if ruling.wheres or ruling.hours:
+        text += f" {ruling.wheres!r} {ruling.hours!r}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -131,13 +184,26 @@ def _named(spec: JobSpec, policies: Policies) -> PolicyVersion | Conflict | None
     return version
 
 
-def _matched(spec: JobSpec, policies: Policies) -> PolicyVersion | None:
-    fitting = [
-        version
-        for version in policies.current.values()
-        if version.policy.match is not None and matches(version.policy.match, spec)
-    ]
+def _matched(
+    spec: JobSpec, policies: Policies, conflicts: list[Conflict]
+) -> PolicyVersion | None:
+    fitting = []
+    for version in policies.current.values():
+        try:
+            if version.policy.match is not None and matches(version.policy.match, spec):
+                fitting.append(version)
+        except ExpressionFailed as failed:  # it may govern the job: nothing is placed past it
+            conflicts.append(_unsaid(version.label, failed))
     return min(fitting, key=lambda v: (-v.policy.priority, v.policy.name), default=None)
+
+
+def _unsaid(label: str, failed: ExpressionFailed) -> Conflict:
+    return Conflict(
+        "placement.policy",
+        label,
+        f"whether policy {label} is for this job cannot be said: {failed}",
+        "give the job what the expression asks for, or an operator corrects the policy",
+    )
 
 
 def _unmet(match: Match, spec: JobSpec) -> str:
@@ -148,6 +214,8 @@ def _unmet(match: Match, spec: JobSpec) -> str:
     for key, value in match.labels.items():
         if spec.labels.get(key) != value:
             return f"it is for jobs with the label {key}: {value}"
+    if match.when and not holds(match.when, job_facts(spec)):
+        return "its expression does not hold for it"  # which may name others
     return f"it is for jobs that can run on {' or '.join(match.accelerators)}"
 
 
@@ -175,6 +243,8 @@ class _Fold:
     owner: dict[str, str] = field(default_factory=dict)
     trips: list[RttLimit] = field(default_factory=list)
     latency_micro_usd_per_ms: int = 0
+    wheres: list[tuple[str, str]] = field(default_factory=list)
+    hours: list[tuple[Hours, str]] = field(default_factory=list)
 
     def limit(self, version: PolicyVersion) -> None:
         """Fold the limits of one policy in."""
@@ -188,6 +258,10 @@ class _Fold:
             self._round_trip(need.max_rtt, label)
         if need.isolation is not None:
             self._isolation(need.isolation, label)
+        if need.where:
+            self.wheres.append((need.where, label))
+        if need.hours is not None:
+            self.hours.append((need.hours, label))
         self._spot(version)
 
     def weigh(self, version: PolicyVersion) -> None:
@@ -213,6 +287,8 @@ class _Fold:
             round_trips=tuple(self.trips),
             latency_usd_per_ms=self.latency_micro_usd_per_ms / 1e6,
             conflicts=tuple(self.conflicts),
+            wheres=tuple(self.wheres),
+            hours=tuple(self.hours),
         )
 
     def _now(self, key: str) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from broker.control.distances import Distances
+from broker.control.expression_facts import cluster_facts
+from broker.control.expressions import ExpressionFailed, holds
+from broker.control.policy_hours import opening_text, opens_at_ms
 from broker.model.fleet import ClusterView
 from broker.model.policies import ISOLATION_GRADES, RttLimit, Ruling
 from federation.refusals import Refusal, RefusalCode
@@ -11,9 +14,9 @@ _ADVICE = "choose another policy, or ask an operator"
 
 
 def policy_refusal(
-    ruling: Ruling | None, view: ClusterView, distances: Distances
+    ruling: Ruling | None, view: ClusterView, distances: Distances, now_ms: int
 ) -> Refusal | None:
-    """Why a job's policies keep it out of a cluster; None where they do not."""
+    """Why a job's policies keep it out of a cluster now; None where they do not."""
     if ruling is None:
         return None
     name = view.identity.name
@@ -27,6 +30,37 @@ def policy_refusal(
         _region(ruling, view)
         or _isolation(ruling, view)
         or next((refusal for refusal in distant if refusal is not None), None)
+        or _where(ruling, view)
+        or _hours(ruling, view, now_ms)
+    )
+
+
+def _where(ruling: Ruling, view: ClusterView) -> Refusal | None:
+    for source, owner in ruling.wheres:
+        try:
+            if holds(source, cluster_facts(view.identity)):
+                continue
+            has = "not so"
+        except ExpressionFailed as failed:  # what cannot be said does not hold
+            has = str(failed)
+        name, needed = view.identity.name, f"{source} ({owner})"
+        return Refusal(RefusalCode.POLICY_DENIED, name, needed, has, _ADVICE)
+    return None
+
+
+def _hours(ruling: Ruling, view: ClusterView, now_ms: int) -> Refusal | None:
+    """The latest opening of all windows that are closed now."""
+    closed = [(opens_at_ms(hours, now_ms), hours, owner) for hours, owner in ruling.hours]
+    closed = [item for item in closed if item[0] > now_ms]
+    if not closed:
+        return None
+    opens_ms, hours, owner = max(closed, key=lambda item: item[0])
+    opens = opening_text(hours, opens_ms)
+    return Refusal(
+        RefusalCode.POLICY_DENIED,
+        view.identity.name,
+        available=f"starts are not allowed before {opens} ({owner})",
+        advice=f"wait until {opens}",
     )
 
 

@@ -6,22 +6,39 @@ gets past. The format is described in docs/policies.md.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any
 
 import yaml
 
-from broker.model.policies import ISOLATION_GRADES, Match, Policy, Require, RttLimit, Weights
-from federation.accelerators import InvalidAccelerator, canonical_names
-from federation.ids import InvalidName, parse_cluster, parse_region, parse_tenant
+from broker.control.expression_facts import SAMPLE_CLUSTER, SAMPLE_JOB
+from broker.control.policy_values import (
+    Bad,
+    Node,
+    Read,
+    nearest,
+    no_spread,
+    policy_name,
+    read_accelerator,
+    read_duration,
+    read_expression,
+    read_integer,
+    read_isolation,
+    read_label,
+    read_milliseconds,
+    read_name,
+    read_text,
+    read_usd,
+    read_week,
+    read_word,
+    yes_or_no,
+)
+from broker.model.policies import Match, Mutate, Policy, Require, RttLimit, Weights
+from federation.ids import parse_region, parse_tenant
 from federation.job_errors import show
 from federation.job_fields import printable
 from federation.jobs import FieldError
-from federation.units import InvalidQuantity, parse_duration_s, usd_to_micro
 
 SOURCE_BYTES_MAX = 65_536
 FAULTS_MAX = 50
@@ -30,12 +47,6 @@ PRIORITY_MAX = 1_000_000
 RTT_MS_MAX = 10_000
 KINDS = ("batch", "training", "service", "workflow")
 
-Node = yaml.nodes.Node
-Read = Callable[[Node, str], Any]
-
-_NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
-_INTEGER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
-_TAG = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ def read_policy(source: str) -> Policy:
     node = _compose(source)
     found = reader.mapping(node, "", reader.top())
     if "name" not in found and not any(fault.path in ("", "name") for fault in reader.faults):
-        reader.add(node, "name", _Bad("missing", "write name: the-name-of-the-policy"))
+        reader.add(node, "name", Bad("missing", "write name: the-name-of-the-policy"))
     if reader.faults:
         faults = sorted(reader.faults, key=lambda fault: (fault.line, fault.column))
         raise InvalidPolicy(faults[:FAULTS_MAX])
@@ -75,6 +86,7 @@ def read_policy(source: str) -> Policy:
         require=Require(**found.get("require", {})),
         weights=Weights(**found.get("weights", {})),
         spot=found.get("spot"),
+        mutate=Mutate(**found.get("mutate", {})),
     )
 
 
@@ -121,155 +133,6 @@ def _whole(problem: str, remedy: str) -> InvalidPolicy:
     return InvalidPolicy([PolicyFault("", "", problem, remedy)])
 
 
-class _Bad(Exception):
-    def __init__(self, problem: str, remedy: str, value: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.remedy = remedy
-        self.value = value
-
-
-def _tag(node: Node) -> str:
-    return str(node.tag).removeprefix(_TAG)
-
-
-def _scalar(node: Node, what: str, remedy: str) -> str:
-    if not isinstance(node, yaml.nodes.ScalarNode) or _tag(node) == "null":
-        raise _Bad(f"not {what}", remedy)
-    return str(node.value)
-
-
-# Values -------------------------------------------------------------------------------------------
-
-
-def _text(limit: int) -> Read:
-    def read(node: Node, path: str) -> str:
-        value = _scalar(node, "text", "write one line of text")
-        if _tag(node) != "str" or len(value) > limit or not " ".join(value.split()).isprintable():
-            raise _Bad(f"not text of at most {limit} characters", "write it in quotes", show(value))
-        return value.strip()
-
-    return read
-
-
-def _name(parse: Callable[[object], str]) -> Read:
-    def read(node: Node, path: str) -> str:
-        value = _scalar(node, "a name", "write a name")
-        try:
-            return str(parse(value if _tag(node) == "str" else None))
-        except InvalidName as error:
-            remedy = error.rule if _tag(node) == "str" else f'write it in quotes: "{value[:40]}"'
-            raise _Bad(f"not a valid {error.what}", remedy, show(value)) from None
-
-    return read
-
-
-def _policy_name(value: object) -> str:
-    try:
-        return str(parse_cluster(value))
-    except InvalidName as error:
-        raise InvalidName("policy name", value, error.rule) from None
-
-
-def _accelerator(node: Node, path: str) -> tuple[str, ...]:
-    value = _scalar(node, "the name of an accelerator", "write for example H100")
-    try:
-        return canonical_names(value)
-    except InvalidAccelerator as error:
-        raise _Bad("unknown accelerator", error.remedy, show(value)) from None
-
-
-def _word(words: tuple[str, ...]) -> Read:
-    def read(node: Node, path: str) -> str:
-        value = _scalar(node, "a word", f"use one of {', '.join(words)}")
-        if value not in words:
-            raise _Bad("not a word known here", _nearest(value, words), show(value))
-        return value
-
-    return read
-
-
-def _isolation(node: Node, path: str) -> str:
-    value = str(_word(ISOLATION_GRADES)(node, path))
-    if value == "hard":
-        problem = "no kind of site of this version gives hard isolation"
-        raise _Bad(problem, "write sandboxed, or leave it out", value)
-    return value
-
-
-def _spread(node: Node, path: str) -> None:
-    raise _Bad("this version does not spread the replicas of a job", "leave spread out")
-
-
-def _yes_or_no(node: Node, path: str) -> bool:
-    value = _scalar(node, "yes or no", "write yes or no")
-    if _tag(node) != "bool":
-        raise _Bad("neither yes nor no", "write yes or no", show(value))
-    return value.lower() in ("yes", "true", "on")
-
-
-def _integer(least: int, most: int) -> Read:
-    def read(node: Node, path: str) -> int:
-        value = _scalar(node, "a whole number", "write a whole number")
-        if _tag(node) != "int" or not _INTEGER.fullmatch(value):
-            raise _Bad("not a whole number", "write a whole number, without quotes", show(value))
-        if not least <= int(value) <= most:
-            raise _Bad(f"outside {least} to {most}", "correct it", value)
-        return int(value)
-
-    return read
-
-
-def _number(node: Node, example: str) -> Decimal:
-    value = _scalar(node, "a number", f"write a number such as {example}")
-    if _tag(node) not in ("int", "float") or not _NUMBER.fullmatch(value):
-        raise _Bad(
-            "not a plain number", f"write a number such as {example}, without quotes", show(value)
-        )
-    return Decimal(value)
-
-
-def _usd(node: Node, path: str) -> int:
-    try:
-        return usd_to_micro(_number(node, "2.49"))
-    except InvalidQuantity as error:
-        raise _Bad(error.rule, error.remedy, show(node.value)) from None
-
-
-def _milliseconds(node: Node, path: str) -> float:
-    number = _number(node, "40")
-    if not 0 < number <= RTT_MS_MAX:
-        raise _Bad(f"outside 0 to {RTT_MS_MAX}", "write milliseconds such as 40", str(node.value))
-    return float(number)
-
-
-def _duration(node: Node, path: str) -> int:
-    value = _scalar(node, "a duration", "write for example 90s or 10m")
-    try:
-        seconds = parse_duration_s(value if _tag(node) == "str" else _plain_integer(value))
-    except InvalidQuantity as error:
-        raise _Bad(error.rule, error.remedy, show(value)) from None
-    if seconds < 1:
-        raise _Bad("a duration of nothing", "write 1s or more", show(value))
-    return seconds
-
-
-def _plain_integer(value: str) -> object:
-    return int(value) if _INTEGER.fullmatch(value) else None
-
-
-def _label(node: Node, path: str) -> str:
-    value = _scalar(node, "text", "write the value a job's label must have")
-    if _tag(node) != "str":
-        raise _Bad("labels are text", f'write it in quotes: "{value[:40]}"', show(value))
-    return value
-
-
-def _nearest(value: str, known: tuple[str, ...] | list[str]) -> str:
-    near = get_close_matches(value, known, n=1, cutoff=0.6)
-    return f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(known)}"
-
-
 # The whole ----------------------------------------------------------------------------------------
 
 
@@ -279,44 +142,50 @@ class _Reader:
     def __init__(self) -> None:
         self.faults: list[PolicyFault] = []
 
-    def add(self, node: Node, path: str, bad: _Bad) -> None:
+    def add(self, node: Node, path: str, bad: Bad) -> None:
         """Note a fault where a node begins."""
         mark = node.start_mark
+        line, column = bad.place or (mark.line + 1, mark.column + 1)
         self.faults.append(
             PolicyFault(
                 printable(path)[:200], printable(bad.value), printable(bad.problem),
-                printable(bad.remedy), mark.line + 1, mark.column + 1,
+                printable(bad.remedy), line, column,
             )
         )  # fmt: skip
 
     def top(self) -> dict[str, Read]:
         """The keys of a policy."""
         match: dict[str, Read] = {
-            "tenants": self._list(_name(parse_tenant)),
-            "kinds": self._list(_word(KINDS)),
+            "tenants": self._list(read_name(parse_tenant)),
+            "kinds": self._list(read_word(KINDS)),
             "labels": self._labels,
             "accelerators": self._accelerators,
+            "when": read_expression(SAMPLE_JOB, bool),
         }
         require: dict[str, Read] = {
-            "regions": self._list(_name(parse_region)),
-            "max_price_usd_per_accelerator_hour": _usd,
+            "regions": self._list(read_name(parse_region)),
+            "max_price_usd_per_accelerator_hour": read_usd,
             "max_rtt": self._rtt,
-            "max_start_delay": _duration,
-            "isolation": _isolation,
+            "max_start_delay": read_duration,
+            "isolation": read_isolation,
         }
+        require["where"] = read_expression(SAMPLE_CLUSTER, bool)
+        require["hours"] = read_week
+        mutate: dict[str, Read] = {"labels": self._mutated, "env": self._mutated}
         weights: dict[str, Read] = {
-            "value_of_time_usd_per_hour": _usd,
-            "latency_usd_per_ms": _usd,
+            "value_of_time_usd_per_hour": read_usd,
+            "latency_usd_per_ms": read_usd,
         }
         return {
-            "name": _name(_policy_name),
-            "description": _text(2_000),
-            "priority": _integer(0, PRIORITY_MAX),
+            "name": read_name(policy_name),
+            "description": read_text(2_000),
+            "priority": read_integer(0, PRIORITY_MAX),
             "match": lambda node, path: self.mapping(node, path, match),
             "require": lambda node, path: self.mapping(node, path, require),
             "weights": lambda node, path: self.mapping(node, path, weights),
-            "spot": _yes_or_no,
-            "spread": _spread,
+            "mutate": lambda node, path: self.mapping(node, path, mutate),
+            "spot": yes_or_no,
+            "spread": no_spread,
         }
 
     def mapping(self, node: Node, path: str, keys: Mapping[str, Read]) -> dict[str, Any]:
@@ -324,7 +193,7 @@ class _Reader:
         if not isinstance(node, yaml.nodes.MappingNode):
             every = "write match: {} to match every job"
             remedy = every if path == "match" else "write keys and values"
-            self.add(node, path, _Bad("not a mapping of keys to values", remedy))
+            self.add(node, path, Bad("not a mapping of keys to values", remedy))
             return {}
         found: dict[str, Any] = {}
         seen: set[str] = set()
@@ -332,10 +201,10 @@ class _Reader:
             name = str(key.value) if isinstance(key, yaml.nodes.ScalarNode) else "?"
             below = f"{path}.{name}" if path else name
             if name in seen:
-                self.add(key, below, _Bad("stands twice", "leave one of them out"))
+                self.add(key, below, Bad("stands twice", "leave one of them out"))
             elif name not in keys:
-                remedy = _nearest(name, list(keys))
-                self.add(key, below, _Bad(f"unknown key `{name[:60]}`", remedy))
+                remedy = nearest(name, list(keys))
+                self.add(key, below, Bad(f"unknown key `{name[:60]}`", remedy))
             else:
                 self._one(found, (name, below), value, keys[name])
             seen.add(name)
@@ -347,15 +216,15 @@ class _Reader:
         name, path = where
         try:
             found[_FIELDS.get(name, name)] = read(node, path)
-        except _Bad as bad:
+        except Bad as bad:
             self.add(node, path, bad)
 
     def _list(self, read: Read) -> Read:
         def read_list(node: Node, path: str) -> tuple[Any, ...]:
             if not isinstance(node, yaml.nodes.SequenceNode):
-                raise _Bad("not a list", "write a list such as [a, b]")
+                raise Bad("not a list", "write a list such as [a, b]")
             if not 1 <= len(node.value) <= LIST_MAX:
-                raise _Bad(
+                raise Bad(
                     f"{len(node.value)} entries", "name 1 to 256, or leave the key out for all"
                 )
             found: list[Any] = []
@@ -363,31 +232,39 @@ class _Reader:
                 try:
                     value = read(item, path)
                     if value in found:
-                        raise _Bad("stands twice", "leave one of them out", show(item.value))
+                        raise Bad("stands twice", "leave one of them out", show(item.value))
                     found.append(value)
-                except _Bad as bad:
+                except Bad as bad:
                     self.add(item, f"{path}[{index}]", bad)
             return tuple(found)
 
         return read_list
 
     def _accelerators(self, node: Node, path: str) -> tuple[str, ...]:
-        groups = self._list(_accelerator)(node, path)
+        groups = self._list(read_accelerator)(node, path)
         return tuple(dict.fromkeys(name for group in groups for name in group))
 
     def _labels(self, node: Node, path: str) -> dict[str, str]:
         if not isinstance(node, yaml.nodes.MappingNode) or not node.value:
-            raise _Bad("not a mapping of labels", "write labels: {team: physics}")
+            raise Bad("not a mapping of labels", "write labels: {team: physics}")
         names = [str(key.value) for key, _ in node.value]
-        return self.mapping(node, path, dict.fromkeys(names, _label))
+        return self.mapping(node, path, dict.fromkeys(names, read_label))
+
+    def _mutated(self, node: Node, path: str) -> dict[str, str]:
+        if not isinstance(node, yaml.nodes.MappingNode) or not node.value:
+            raise Bad("not a mapping", "write for example cost-centre: job.labels.team")
+        if len(node.value) > LIST_MAX:
+            raise Bad(f"{len(node.value)} entries", f"name at most {LIST_MAX}")
+        read = read_expression(SAMPLE_JOB, str)
+        return self.mapping(node, path, {str(key.value): read for key, _ in node.value})
 
     def _rtt(self, node: Node, path: str) -> RttLimit:
         before = len(self.faults)
-        found = self.mapping(node, path, {"to": _name(parse_region), "ms": _milliseconds})
+        found = self.mapping(node, path, {"to": read_name(parse_region), "ms": read_milliseconds})
         if len(found) == 2:
             return RttLimit(found["to"], found["ms"])
         if len(self.faults) == before:
-            raise _Bad("needs both to and ms", "write max_rtt: {to: eu-west, ms: 40}")
+            raise Bad("needs both to and ms", "write max_rtt: {to: eu-west, ms: 40}")
         return RttLimit("", 0.0)  # its faults are noted: nothing comes of it
 
 

@@ -226,6 +226,8 @@ def _deciding(ruling: Ruling) -> tuple[object, ...]:
         ruling.spec,
         ruling.round_trips,
         ruling.latency_usd_per_ms,
+        ruling.wheres,
+        ruling.hours,
         tuple(conflict.path for conflict in ruling.conflicts),
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from broker.control.admission_rules import complete, replace_faults, unsupported
-from broker.control.policies import ruling_class
+from broker.control.policies import mutated, ruling_class
 from broker.control.policy_book import PolicyBook
 from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
@@ -107,6 +107,10 @@ class SubmittedSpecs:
         policy = self.tenants.policy(self.tenant_of(asked, viewer))
         done = complete(asked, policy, self._clock.now_ms())
         self._refuse(done.spec, done.errors)
+        written = mutated(done.spec, self.policies.policies())
+        if written is not done.spec:  # what a policy writes in is looked at for each job
+            self._refuse(written, [])
+            return Ready(written, canonical_text(canonical_data(written)))
         whole = canonical_data(done.spec)
         if common and done.spec.deadline is None:
             rest = {key: value for key, value in whole.items() if key not in _PROGRAM}
@@ -129,6 +133,8 @@ class SubmittedSpecs:
         own = {key: getattr(program, key) for key in _PROGRAM}
         spec = template.whole.model_copy(update=own)
         self._refuse(spec, unsupported(spec))
+        if mutated(spec, self.policies.policies()) is not spec:
+            return None
         said = {key: value for key, value in own.items() if value is not None}
         return Ready(spec, canonical_text({**template.rest, **said}), template)
 

@@ -22,25 +22,49 @@ class RttLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Hours:
+    """A window of the week: on these days (0 = Monday) it opens, in minutes of the day on the wall
+    of `zone`; it closes on the next day where `until_minute` is not later."""
+
+    days: tuple[int, ...]
+    from_minute: int
+    until_minute: int
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
 class Match:
     """Which jobs a policy governs without being named; every condition given must hold, and an
-    empty one holds for all. `accelerators` are canonical names, `CPU` for jobs without any."""
+    empty one holds for all. `accelerators` are canonical names, `CPU` for jobs without any; `when`
+    is an expression over the job."""
 
     tenants: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     accelerators: tuple[str, ...] = ()
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """Limits; None and empty are none."""
+    """Limits; None and empty are none. `where` is an expression over the cluster."""
 
     regions: tuple[str, ...] = ()
     max_price_micro_usd_per_accelerator_hour: int | None = None
     max_rtt: RttLimit | None = None
     max_start_delay_s: int | None = None
     isolation: str | None = None
+    where: str = ""
+    hours: Hours | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate:
+    """What is written into jobs as they are submitted: expressions over the job, by label and by
+    variable of the environment."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +87,7 @@ class Policy:
     require: Require = field(default_factory=Require)
     weights: Weights = field(default_factory=Weights)
     spot: bool | None = None
+    mutate: Mutate = field(default_factory=Mutate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +140,8 @@ class Ruling:
     `spec` is the job with the limits of both sides (never stored, never sent), `policies` the
     labels of those that govern it, `origins` names for a key of the spec the policy whose limit
     is the stricter. `round_trips` are limits beside the spec's own `max_rtt`, to other regions.
-    With `conflicts` it cannot be placed anywhere.
+    `wheres` are expressions over the cluster and `hours` windows of the week, each with the policy
+    it is of. With `conflicts` it cannot be placed anywhere.
     """
 
     spec: JobSpec
@@ -124,3 +150,5 @@ class Ruling:
     round_trips: tuple[RttLimit, ...] = ()
     latency_usd_per_ms: float = 0.0
     conflicts: tuple[Conflict, ...] = ()
+    wheres: tuple[tuple[str, str], ...] = ()
+    hours: tuple[tuple[Hours, str], ...] = ()

@@ -17,6 +17,7 @@ from broker.control.policy_book import (
     restore_policy,
     write_policy,
 )
+from broker.control.policy_hours import hours_text
 from broker.control.policy_text import read_policy
 from broker.control.viewing import Viewer
 from broker.model.policies import Match, PolicyVersion, Require
@@ -146,6 +147,9 @@ def _view(version: PolicyVersion, viewer: Viewer, *, in_force: bool) -> dict[str
             "latency_usd_per_ms": _usd(weights.latency_micro_usd_per_ms),
         },
         "spot": policy.spot,
+        "mutate": {"labels": dict(policy.mutate.labels), "env": dict(policy.mutate.env)}
+        if viewer.operator
+        else None,
         "created_at": utc(version.created_ms),
         "by": version.subject,
         "why": version.why,
@@ -160,6 +164,7 @@ def _match(match: Match, viewer: Viewer) -> dict[str, Any]:
         "kinds": list(match.kinds),
         "labels": dict(match.labels),
         "accelerators": list(match.accelerators),
+        "when": (match.when or None) if viewer.operator else None,
     }
 
 
@@ -171,6 +176,8 @@ def _require(need: Require) -> dict[str, Any]:
         "max_rtt": {"to": rtt.to, "ms": rtt.ms} if rtt else None,
         "max_start_delay": format_duration(delay_s) if delay_s else None,
         "isolation": need.isolation,
+        "where": need.where or None,
+        "hours": hours_text(need.hours) if need.hours else None,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,33 @@ async def test_a_trial_decides_the_queue_as_a_whole(fed: Federation) -> None:
     assert places == ["eu-west"] * 2 + ["us-east"] * 4
     assert all("price cap" in m["before"]["waits"] for m in told["moves"])
     assert all((j := projection.job(job)) and not j.attempts for job in jobs)
+
+
+async def test_expressions_choose_clusters_and_write_into_jobs(fed: Federation) -> None:
+    await apply(
+        fed,
+        "name: p\nmatch: {when: job.kind == 'batch'}\n"
+        "require: {where: cluster.region.startsWith('eu-')}\n"
+        "mutate: {labels: {cost-centre: '\"cc-\" + job.tenant'}}\n",
+    )
+    (job,) = await submit(fed)
+    await until(lambda: ended(fed, job))
+    assert cluster_of(fed, job) == "eu-west"
+    assert fed.plane is not None
+    raw = fed.plane.services.projection.value(keys.spec(job)) or b""
+    assert b"cc-default" in raw
+
+
+async def test_outside_the_hours_of_a_policy_jobs_wait_and_are_told_until_when(
+    fed: Federation,
+) -> None:
+    now = datetime.now(UTC)
+    opens, closes = now + timedelta(hours=2), now + timedelta(hours=3)
+    hours = f"{opens:%H:%M}-{closes:%H:%M} UTC"
+    await apply(fed, f"name: p\nmatch: {{}}\nrequire: {{hours: '{hours}'}}\n")
+    (job,) = await submit(fed)
+    assert fed.plane is not None
+    projection = fed.plane.services.projection
+    await until(lambda: (j := projection.job(job)) and j.reason_code == "policy_denied")
+    found = projection.job(job)
+    assert found is not None and f"wait until {opens:%a %H:%M} UTC" in found.reason_text

@@ -16,12 +16,14 @@ def test_the_example_is_a_policy_that_uses_every_limit() -> None:
     assert policy.match is not None and policy.spot is False
     assert all(getattr(policy.require, name) for name in policy.require.__slots__)
     assert all(getattr(policy.weights, name) for name in policy.weights.__slots__)
+    assert policy.match.when and policy.mutate.labels and policy.mutate.env
 
 
 def test_the_tables_hold_every_key() -> None:
     told = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
     known: set[str] = set()
-    for text in ("zz: 1", "match: {zz: 1}", "require: {zz: 1}", "weights: {zz: 1}"):
+    for text in ("zz: 1", "match: {zz: 1}", "require: {zz: 1}", "weights: {zz: 1}",
+                 "mutate: {zz: 1}"):
         try:
             read_policy(f"name: a\n{text}")
         except InvalidPolicy as invalid:
