@@ -42,10 +42,12 @@ class Bad(Exception):
 
 
 def tag_of(node: Node) -> str:
+    """What YAML takes a node for: `str`, `int`, ..."""
     return str(node.tag).removeprefix(_TAG)
 
 
 def scalar(node: Node, what: str, remedy: str) -> str:
+    """The text of one value. Raises Bad."""
     if not isinstance(node, yaml.nodes.ScalarNode) or tag_of(node) == "null":
         raise Bad(f"not {what}", remedy)
     return str(node.value)
@@ -55,6 +57,7 @@ def scalar(node: Node, what: str, remedy: str) -> str:
 
 
 def read_text(limit: int) -> Read:
+    """A line of text."""
     def read(node: Node, path: str) -> str:
         value = scalar(node, "text", "write one line of text")
         if tag_of(node) != "str" or len(value) > limit or not " ".join(value.split()).isprintable():
@@ -65,6 +68,7 @@ def read_text(limit: int) -> Read:
 
 
 def read_name(parse: Callable[[object], str]) -> Read:
+    """A name, by the rule that `parse` holds."""
     def read(node: Node, path: str) -> str:
         value = scalar(node, "a name", "write a name")
         try:
@@ -77,6 +81,7 @@ def read_name(parse: Callable[[object], str]) -> Read:
 
 
 def policy_name(value: object) -> str:
+    """The name of a policy. Raises InvalidName."""
     try:
         return str(parse_cluster(value))
     except InvalidName as error:
@@ -84,6 +89,7 @@ def policy_name(value: object) -> str:
 
 
 def read_accelerator(node: Node, path: str) -> tuple[str, ...]:
+    """An accelerator, as all the models it stands for."""
     value = scalar(node, "the name of an accelerator", "write for example H100")
     try:
         return canonical_names(value)
@@ -92,6 +98,7 @@ def read_accelerator(node: Node, path: str) -> tuple[str, ...]:
 
 
 def read_word(words: tuple[str, ...]) -> Read:
+    """One of some words."""
     def read(node: Node, path: str) -> str:
         value = scalar(node, "a word", f"use one of {', '.join(words)}")
         if value not in words:
@@ -102,6 +109,7 @@ def read_word(words: tuple[str, ...]) -> Read:
 
 
 def read_isolation(node: Node, path: str) -> str:
+    """A grade of isolation that some kind of site gives."""
     value = str(read_word(ISOLATION_GRADES)(node, path))
     if value == "hard":
         problem = "no kind of site of this version gives hard isolation"
@@ -110,10 +118,12 @@ def read_isolation(node: Node, path: str) -> str:
 
 
 def no_spread(node: Node, path: str) -> None:
+    """Nothing yet: refused."""
     raise Bad("this version does not spread the replicas of a job", "leave spread out")
 
 
 def yes_or_no(node: Node, path: str) -> bool:
+    """A truth, as YAML writes it."""
     value = scalar(node, "yes or no", "write yes or no")
     if tag_of(node) != "bool":
         raise Bad("neither yes nor no", "write yes or no", show(value))
@@ -121,6 +131,7 @@ def yes_or_no(node: Node, path: str) -> bool:
 
 
 def read_integer(least: int, most: int) -> Read:
+    """A whole number within bounds."""
     def read(node: Node, path: str) -> int:
         value = scalar(node, "a whole number", "write a whole number")
         if tag_of(node) != "int" or not _INTEGER.fullmatch(value):
@@ -133,6 +144,7 @@ def read_integer(least: int, most: int) -> Read:
 
 
 def read_number(node: Node, example: str) -> Decimal:
+    """A plain number. Raises Bad."""
     value = scalar(node, "a number", f"write a number such as {example}")
     if tag_of(node) not in ("int", "float") or not _NUMBER.fullmatch(value):
         raise Bad(
@@ -142,6 +154,7 @@ def read_number(node: Node, example: str) -> Decimal:
 
 
 def read_usd(node: Node, path: str) -> int:
+    """An amount in USD, as micro-USD."""
     try:
         return usd_to_micro(read_number(node, "2.49"))
     except InvalidQuantity as error:
@@ -149,6 +162,7 @@ def read_usd(node: Node, path: str) -> int:
 
 
 def read_milliseconds(node: Node, path: str) -> float:
+    """Milliseconds of a round trip."""
     number = read_number(node, "40")
     if not 0 < number <= RTT_MS_MAX:
         raise Bad(f"outside 0 to {RTT_MS_MAX}", "write milliseconds such as 40", str(node.value))
@@ -156,6 +170,7 @@ def read_milliseconds(node: Node, path: str) -> float:
 
 
 def read_duration(node: Node, path: str) -> int:
+    """A duration, in seconds."""
     value = scalar(node, "a duration", "write for example 90s or 10m")
     try:
         seconds = parse_duration_s(value if tag_of(node) == "str" else _plain_integer(value))
@@ -171,6 +186,7 @@ def _plain_integer(value: str) -> object:
 
 
 def read_label(node: Node, path: str) -> str:
+    """The value of a label."""
     value = scalar(node, "text", "write the value a job's label must have")
     if tag_of(node) != "str":
         raise Bad("labels are text", f'write it in quotes: "{value[:40]}"', show(value))
@@ -178,6 +194,7 @@ def read_label(node: Node, path: str) -> str:
 
 
 def nearest(value: str, known: tuple[str, ...] | list[str]) -> str:
+    """A remedy: the word that was probably meant."""
     near = get_close_matches(value, known, n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else f"use one of {', '.join(known)}"
 
