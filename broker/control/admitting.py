@@ -38,6 +38,7 @@ from broker.decide.admission.shares import Past, Shares, attempt_amounts, holdin
 from broker.decide.admission.vain import Vain
 from broker.decide.admission.wishes import CPUS, MEMORY_GIB, Wish
 from broker.decide.admission.words import reasons
+from broker.decide.admission.yielding import yielding
 from broker.model import problem as pm
 from broker.model.admission import AdmissionRules
 from broker.model.fleet import Fleet
@@ -150,6 +151,7 @@ class Admitting:
             grace_s=attempt.stop_grace_s,
             kept_s=(checkpoint.interval_s or 0) if checkpoint else 0,
             stopping=attempt.desired is Desired.STOP,
+            is_slice=attempt.width > 0,
         )
 
     # A cycle --------------------------------------------------------------------------------------
@@ -216,6 +218,10 @@ class Admitting:
         ]
         return tuple(sorted(found, key=lambda h: (-h.priority, h.since_ms, h.pool)))
 
+    def rest(self) -> None:
+        """Nothing waits: nobody has to give anything back."""
+        self.books.yielding = frozenset()
+
     def stops(self, course: Course, plan: Plan) -> Stops:
         """Who has to make room for what the plan left waiting."""
         return make_room(course.scene, course.admission, course.left(plan), self.rules)
@@ -237,7 +243,9 @@ class Admitting:
                 turns[wish] = turns.get(wish, False) or used
         self.vain = self.vain.after(turns, course.scene.now_ms)
         kept = after_use(self.holds, course.scene, course.named, left)
-        gang = next_gang(course.scene, course.admission, course.left(plan), kept, self.rules)
+        waiting = course.left(plan)
+        self.books.yielding = yielding(course.scene, course.admission, waiting)
+        gang = next_gang(course.scene, course.admission, waiting, kept, self.rules)
         self.holds = (*kept, *([gang] if gang else ()))
 
 

@@ -91,6 +91,7 @@ class Books:
         self.intents: dict[JobId, int] = {}
         self.dispatch_seqs: dict[str, int] = {}
         self.event_seqs: dict[str, int] = {}
+        self.yielding: frozenset[str] = frozenset()  # slices that get no more tasks for now
 
     def load(self, projection: Projection) -> Iterator[str]:
         """Take over everything etcd holds, a job at a step, so that the caller can let others

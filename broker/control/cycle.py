@@ -182,6 +182,7 @@ class Cycles:
         left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
         if not waiting:
+            self._sources.admitting.rest()
             return None
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
         course = await self._course(world, waiting, looking.recovering)

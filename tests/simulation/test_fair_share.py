@@ -74,3 +74,19 @@ def test_who_waits_for_its_turn_is_told_so() -> None:
     )
     assert any("queued fair_share" in line for line in result.transcript)
     assert result.metrics["succeeded"] == 44
+
+
+def test_an_array_gives_back_what_others_are_due() -> None:
+    """An array alone has everything; when another tenant comes, slices get no more tasks, and the
+    newcomer has its half as tasks end. Nothing is stopped."""
+    body = {"tenant": "sweep", "array": "0-999", "resources": {"accelerators": "H100:1"}}
+    sweep = job("sweep", 1, 60, spec=body, cancel=3000)
+    result = simulate([sweep, backlog("other", 12, minutes=20, at=600.0)], pools=ONE, settle=5400)
+    owners = [line.split()[4] for line in result.transcript if " user other" in line]
+    placed = [
+        float(line.split(" ", 1)[0])
+        for line in result.transcript
+        if " placed at near" in line and line.split()[2].rsplit("-", 1)[0] in owners
+    ]
+    assert sum(at < 600 + 6 * 60 for at in placed) >= 5  # of six that are its half
+    assert result.metrics["preemptions"] == 0

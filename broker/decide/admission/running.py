@@ -27,6 +27,7 @@ class Running:
     grace_s: int = 30
     kept_s: int = 0
     stopping: bool = False
+    is_slice: bool = False
 
     @property
     def accelerators(self) -> int:
