@@ -365,6 +365,7 @@ def _isolation(state: Path, keeper: _Keeper) -> list[Check]:
         Check("isolation", ok=True, text=f"grade {found.grade}"),
         Check("sandbox", ok=True, text=found.reason or "jobs see neither agent nor each other"),
         Check("control groups", ok=True, text=held if found.limits else "not asked for"),
+        Check("images", ok=True, text="none: this version starts no containers on a host"),
     ]
 
 
