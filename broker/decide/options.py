@@ -92,8 +92,9 @@ def starts_of(class_index: Integers, classes: int) -> Integers:
 def _block_pairs(rows: ClassRows, start: int) -> tuple[Integers, Integers, Floats]:
     pairs = PairFigures(rows, *_allowed(rows))
     cost = np.zeros(len(pairs.row))
-    for term in TERMS:
-        cost += term.column(pairs)
+    for column in (term.column(pairs) for term in TERMS):
+        if len(column) > 1 or column.any():
+            cost += column
     fine = _all(Grain.PAIR, pairs, np.isfinite(cost))
     row, pool, cost = pairs.row[fine], pairs.pool[fine], cost[fine]
     order = np.argsort(cost, kind="stable")

@@ -289,7 +289,7 @@ class PairFigures:
         if self.pools.queued.any():
             behind_h = (self.pools.delay_s + self.pools.queue_s) / 3600
             found = np.where(self.pools.queued[self.pool], behind_h[self.pool], found)
-        return found + self.transfer_h
+        return found + self.transfer_h if self.rows.problem.bandwidth_gbps else found
 
     @cached_property
     def compute_usd(self) -> Floats:

@@ -17,11 +17,11 @@ from federation.refusals import Refusal, RefusalCode
 
 
 def _most(pairs: PairFigures) -> Floats:
-    rows = pairs.rows
-    if not np.isfinite(rows.room.cluster_quota).any():
+    room = pairs.rows.room
+    if not np.isfinite(room.cluster_quota).any():
         return np.full(1, np.inf)
-    by_class = np.floor(rows.room.cluster_quota[rows.room.tenant] / rows.gang[:, None])
-    found: Floats = by_class[pairs.row, pairs.cluster]
+    quota = room.cluster_quota[pairs.by_row(room.tenant), pairs.cluster]
+    found: Floats = np.floor(quota / pairs.gang)
     return found
 
 
