@@ -19,6 +19,7 @@ from broker.cli.policy_views import (
     policy_table,
     trial_lines,
 )
+from broker.cli.sensitivity import sensitivity_of, shift_table, trial_table, verdict
 from broker.cli.session import ask, now
 from broker.client.errors import Refused
 
@@ -106,6 +107,29 @@ def test(file: PolicyFile, as_json: Json = False) -> int:
     show(move_table(trial).without_blank_columns())
     for remark in trial.get("notes") or ():
         note(f"note: {text(remark)}")
+    return Exit.OK
+
+
+@app.command()
+def sensitivity(
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE[.gz]", help="Of this problem; else the last stored decision."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Whether the ranking of clusters survives weights times 0.5 and 2 (operators, or a FILE)."""
+    told = sensitivity_of(problem)
+    if as_json:
+        show_json(told)
+        return Exit.OK
+    say(verdict(told))
+    say()
+    show(trial_table(told))
+    shifts = shift_table(told)
+    if shifts.rows:
+        say()
+        show(shifts)
     return Exit.OK
 
 

@@ -78,6 +78,8 @@ async def test_replay_from_the_command_line(tmp_path: Path) -> None:
         code, out, _ = await tradewind(world, tmp_path, "replay", "other.json")
         assert code == 1 and "another plan" in out
         assert "assignments: j" in out and "possible cause: ortools was 9.1" in out
+        code, out, _ = await tradewind(world, tmp_path, "policy", "sensitivity", "--json")
+        assert (code, json.loads(out)["cycle"], json.loads(out)["jobs"]) == (0, "1.2", 6)
         for words, told_code in ((["replay", "7.7"], 3), (["replay", "nothing.json"], 2)):
             code, out, err = await tradewind(world, tmp_path, *words)
             assert (code, out) == (told_code, "") and err.startswith("tradewind: ")
