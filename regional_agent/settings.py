@@ -14,21 +14,28 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
-from federation.accelerators import identify
 from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
 from regional_agent.act.isolation import Wanted
+from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.proxying import Proxies, proxies
-from regional_agent.ray.site import DASHBOARD, RaySite
+from regional_agent.ray.site import RaySite
+from regional_agent.scheduler_settings import (
+    CPU,
+    GridEngineSettings,
+    Part,
+    RaySettings,
+    SlurmSettings,
+    accelerator_name,
+)
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice, PriceKind
 from regional_agent.session.ledger import Pool
 from regional_agent.slurm.site import SlurmSite
 
 FILE = "agent.yaml"
-CPU = "CPU"
 _DAY_TEXT_CHARS = len("2026-01-31")
 
 
@@ -36,20 +43,10 @@ class SettingsError(ValueError):
     """Settings that cannot be used; the text is one line per fault, naming the key."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
 def _cpus(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ValueError("cpus is a number above 0")
     return round(value * 1000)
-
-
-def _accelerator(value: object) -> str:
-    if value == CPU:
-        return CPU
-    return identify(str(value)).name
 
 
 def _day_ms(value: object) -> int:
@@ -77,11 +74,11 @@ def _absolute(value: str) -> str:
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 
 
-class PoolSettings(_Part):
+class PoolSettings(Part):
     """A pool of the inventory; amounts are per node."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-    accelerator: Annotated[str, BeforeValidator(_accelerator)] = CPU
+    accelerator: Annotated[str, BeforeValidator(accelerator_name)] = CPU
     nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
     accelerators_per_node: Annotated[int, Field(ge=1, le=1_024)] = 1
     cpus_milli: Annotated[int, BeforeValidator(_cpus), Field(alias="cpus")]
@@ -103,7 +100,7 @@ class PoolSettings(_Part):
         )
 
 
-class PriceSettings(_Part):
+class PriceSettings(Part):
     """A price as a fact: what, since when, from where."""
 
     pool: str
@@ -136,67 +133,19 @@ class PriceSettings(_Part):
         )
 
 
-class TargetSettings(_Part):
+class TargetSettings(Part):
     """What stands for a region when round trips are measured."""
 
     region: str
     address: str
 
 
-class SlurmSettings(_Part):
-    """How this site's Slurm is used."""
-
-    conf: str = ""
-    account: str = ""
-    accounts: Mapping[str, str] = {}
-    qos: str = ""
-    partitions: tuple[str, ...] = ()
-    gres: Mapping[str, Annotated[str, BeforeValidator(_accelerator)]] = {}
-    max_runtime_s: Annotated[int, BeforeValidator(parse_duration_s), Field(alias="max_runtime")] = 0
-    poll_s: Annotated[
-        int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
-    ] = 30
-
-    def site(self) -> SlurmSite:
-        """As adapter and collector take it; clients run with what of our environment they
-        need, and nothing else."""
-        env = {name: os.environ[name] for name in _CLIENT_ENV if name in os.environ}
-        if self.conf:
-            env["SLURM_CONF"] = self.conf
-        return SlurmSite(
-            client_env=env,
-            account=self.account,
-            qos=self.qos,
-            accounts=self.accounts,
-            partitions=self.partitions,
-            gres=self.gres,
-            max_runtime_s=self.max_runtime_s,
-        )
-
-
-class RaySettings(_Part):
-    """How this site's Ray is used."""
-
-    url: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] = DASHBOARD
-    accelerator: Annotated[str, BeforeValidator(_accelerator)] = ""
-    types: Mapping[str, Annotated[str, BeforeValidator(_accelerator)]] = {}
-    poll_s: Annotated[
-        int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
-    ] = 10
-
-    def site(self) -> RaySite:
-        """As adapter and collector take it."""
-        return RaySite(self.url, self.accelerator, self.types)
-
-
-_CLIENT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF")
-
-
-class _File(_Part):
+class _File(Part):
     broker: str = ""
-    scheduler: Literal["process", "slurm", "ray"] = "process"
+    scheduler: Literal["process", "slurm", "ray", "gridengine"] = "process"
     slurm: SlurmSettings | None = None
     ray: RaySettings | None = None
+    gridengine: GridEngineSettings | None = None
     proxy: str | None = None
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
@@ -246,6 +195,7 @@ class AgentSettings:
     etcd_endpoints: tuple[str, ...] = ()
     slurm: SlurmSite | None = None
     ray: RaySite | None = None
+    gridengine: GridEngineSite | None = None
     poll_s: float = 30.0
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
@@ -257,6 +207,13 @@ class AgentSettings:
     log_format: LogFormat | None = None
     metrics_listen: str = ""
     otel: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def batch(self) -> str:
+        """The batch system of the site; empty where a keeper runs the jobs."""
+        if self.slurm is not None:
+            return "slurm"
+        return "gridengine" if self.gridengine is not None else ""
 
 
 def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
@@ -287,6 +244,21 @@ def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
         raise SettingsError(f"{path}: {problem}") from problem
 
 
+def _fit_scheduler(said: _File) -> None:
+    """Raises SettingsError where sections and scheduler do not go together."""
+    tells = said.scheduler in ("slurm", "ray")
+    if tells and said.inventory:
+        raise SettingsError(
+            f"inventory: with scheduler {said.scheduler} the site itself tells what it has"
+        )
+    if said.scheduler == "gridengine" and not said.inventory:
+        raise SettingsError("inventory: with scheduler gridengine say what the site has")
+    sections = (("slurm", said.slurm), ("ray", said.ray), ("gridengine", said.gridengine))
+    for kind, section in sections:
+        if section is not None and said.scheduler != kind:
+            raise SettingsError(f"{kind}: goes with scheduler: {kind}")
+
+
 def _settings(state_dir: Path, said: _File) -> AgentSettings:
     names = [pool.name for pool in said.inventory]
     if len(set(names)) < len(names):
@@ -294,18 +266,15 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
     if said.report_sink == "etcd" and not said.etcd_endpoints:
         raise SettingsError("report_sink etcd needs etcd_endpoints")
     slurm, ray = said.slurm or SlurmSettings(), said.ray or RaySettings()
-    if said.scheduler != "process" and said.inventory:
-        raise SettingsError(
-            f"inventory: with scheduler {said.scheduler} the site itself tells what it has"
-        )
-    for kind, section in (("slurm", said.slurm), ("ray", said.ray)):
-        if section is not None and said.scheduler != kind:
-            raise SettingsError(f"{kind}: goes with scheduler: {kind}")
+    engine = said.gridengine or GridEngineSettings()
+    _fit_scheduler(said)
+    polls = {"slurm": slurm.poll_s, "ray": ray.poll_s, "gridengine": engine.poll_s}
     return AgentSettings(
         state_dir=state_dir,
-        slurm=slurm.site() if said.scheduler == "slurm" else None,
+        slurm=slurm.site(os.environ) if said.scheduler == "slurm" else None,
         ray=ray.site() if said.scheduler == "ray" else None,
-        poll_s=ray.poll_s if said.scheduler == "ray" else slurm.poll_s,
+        gridengine=engine.site(os.environ) if said.scheduler == "gridengine" else None,
+        poll_s=polls.get(said.scheduler, slurm.poll_s),
         broker=said.broker,
         proxies=proxies(said.proxy, os.environ),
         pools=tuple(pool.pool() for pool in said.inventory),
@@ -358,4 +327,5 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
             yield f"{where}: {error['msg']}"
 
 
-_MODELS = (_File, SlurmSettings, RaySettings, PoolSettings, PriceSettings, TargetSettings)
+_MODELS = (_File, SlurmSettings, RaySettings, GridEngineSettings, PoolSettings, PriceSettings,
+           TargetSettings)  # fmt: skip

@@ -20,6 +20,7 @@ from regional_agent.act.isolation import (
 )
 from regional_agent.act.schedulers.batch.following import Pace
 from regional_agent.act.schedulers.batch.scheduler import BatchScheduler, BatchSettings
+from regional_agent.act.schedulers.gridengine import GridEngine
 from regional_agent.act.schedulers.port import (
     LocalScheduler,
     LocalState,
@@ -83,12 +84,15 @@ def local_site(
     than is there.
     """
     env = (("PATH", job_path()), ("LANG", "C.UTF-8"), *settings.env)
+    if settings.isolation.mode == SANDBOXED and settings.batch:
+        raise IsolationMissing("isolation: sandboxed is nothing an agent can see to on nodes")
+    pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
+    batch = BatchSettings(settings.state_dir, env, pace, follow)
+    if settings.gridengine is not None:
+        engine = GridEngine(settings.gridengine)
+        return LocalSite(BatchScheduler(batch, engine, clock, reached), settings.pools)
     if settings.slurm is not None:
-        if settings.isolation.mode == SANDBOXED:
-            raise IsolationMissing("isolation: sandboxed is nothing an agent can see to on nodes")
         system = Slurm(settings.slurm)
-        pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
-        batch = BatchSettings(settings.state_dir, env, pace, follow)
         sense = _SlurmSite(system, settings, clock)
         return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
     if settings.ray is not None:
@@ -215,7 +219,7 @@ def has_batch_system(state: Path) -> bool:
     """Whether jobs here are those of a batch system, not of a keeper."""
     with contextlib.suppress(SettingsError):
         settings = load_settings(state)
-        return settings.slurm is not None or settings.ray is not None
+        return bool(settings.batch) or settings.ray is not None
     return False
 
 

@@ -31,8 +31,8 @@ class OwnSite:
     secrets: tuple[str, ...]
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
-        self.kind = "process" if settings.slurm is None else "slurm"
-        self.crash_points: tuple[str, ...] = () if settings.slurm is None else CRASH_POINTS
+        self.kind = settings.batch or ("ray" if settings.ray else "process")
+        self.crash_points: tuple[str, ...] = CRASH_POINTS if settings.batch else ()
         state = settings.state_dir / DIRECTORY
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._settings = replace(settings, state_dir=state, poll_s=QUICK_POLL_S)

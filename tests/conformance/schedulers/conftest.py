@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from regional_agent.conformance.rig import Rig
+from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
-from tests.schedulers import ray_head
+from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.slurm_cluster import SlurmSite, missing
 
 MakeRig = Callable[[Path, pytest.FixtureRequest], Rig]
@@ -50,11 +51,26 @@ def _ray(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     return RayRig(head, head.scratch / "agents" / scratch.name)
 
 
+@pytest.fixture(scope="session")
+def gridengine_cell() -> Iterator[gridengine_cluster.GridEngine]:
+    if why := gridengine_cluster.missing():
+        pytest.skip(f"Grid Engine {why}")
+    cell = gridengine_cluster.GridEngine().start()
+    yield cell
+    cell.stop()
+
+
+def _gridengine(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    cell: gridengine_cluster.GridEngine = request.getfixturevalue("gridengine_cell")
+    return GridEngineRig(cell, cell.scratch / "agents" / scratch.name)
+
+
 RIGS: dict[str, MakeRig] = {
     "process": lambda scratch, _: ProcessRig(scratch / "state"),
     "simulated": lambda scratch, _: SimulatedRig(),
     "slurm": _slurm,
     "ray": _ray,
+    "gridengine": _gridengine,
 }
 
 

@@ -1,5 +1,5 @@
 """Run the suite and record it for the documentation: `python -m tests.conformance.schedulers.record
-process simulated slurm ray`, then `python docs/draw_schedulers.py`."""
+process simulated slurm gridengine ray`, then `python docs/draw_schedulers.py`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 from regional_agent.conformance.cases import ALL
 from regional_agent.conformance.rig import Rig
 from regional_agent.conformance.suite import Verdict, as_json, try_all
+from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
-from tests.schedulers import ray_head
+from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.slurm_cluster import SlurmSite
 
 RUNS = Path(__file__).resolve().parents[3] / "docs" / "conformance"
@@ -58,10 +59,16 @@ def main() -> None:
                     asyncio.run(_record(SlurmRig(site.clusters["alpha"], site.scratch / "agent")))
                 finally:
                     site.stop()
+            elif kind == "gridengine":
+                cell = gridengine_cluster.GridEngine().start()
+                try:
+                    asyncio.run(_record(GridEngineRig(cell, cell.scratch / "agent")))
+                finally:
+                    cell.stop()
             elif kind == "ray":
                 _record_ray()
             else:
-                sys.exit(f"unknown scheduler {kind!r}: process, simulated, slurm or ray")
+                sys.exit(f"unknown {kind!r}: process, simulated, slurm, gridengine or ray")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from regional_agent.conformance.rig import Ability, Break, Crashed, Program
 from regional_agent.slurm.site import SlurmSite
 from tests.schedulers.slurm_cluster import SlurmCluster, until
 
-QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=3.0)
+QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=1.5)
 
 
 class _StrangeSlurm(Slurm):

@@ -45,7 +45,8 @@ GRAVEST = (
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """How a task ended. `sure`: nothing the batch system's books say can change it."""
+    """How a task ended. `sure`: nothing the batch system's books say can change it. `stopped`: its
+    script was told to stop."""
 
     outcome: Outcome
     ended_ms: int
@@ -53,6 +54,7 @@ class TaskEnd:
     cpu_ms: int = 0
     max_rss_bytes: int = 0
     sure: bool = True
+    stopped: bool = False
 
 
 @dataclass(slots=True)
@@ -197,8 +199,9 @@ class Attempt:
         if cause == "stopped" and self.cancel is not None:
             outcome, sure = Outcome(OutcomeKind.CANCELLED), True
         self.ends[task] = TaskEnd(
-            outcome, int(ended_ms), wall_ms, _cpu_ms(times), 0, sure=sure
-        )
+            outcome, int(ended_ms), wall_ms, _cpu_ms(times), 0, sure=sure,
+            stopped=cause == "stopped",
+        )  # fmt: skip
         return True
 
     # What is written down ---------------------------------------------------------------------

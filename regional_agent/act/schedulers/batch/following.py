@@ -39,6 +39,7 @@ CALLED_OFF = (
     OutcomeKind.OUT_OF_MEMORY,
 )
 NOT_SEEN = "nobody saw its end"
+DELETED = "ended at the site, not by the broker"
 REQUEUED = "the site put it back into its queue; the second copy does not run"
 _log = logging.getLogger(__name__)
 
@@ -252,6 +253,10 @@ class Follower:
         if attempt.cancel is not None:
             if task in attempt.claims:
                 self._end(attempt, task, Outcome(OutcomeKind.CANCELLED), "")
+            return
+        assert self.traits is not None, "known before anything is followed"
+        if mark is not None and mark.stopped and self.traits.stopped_is_cancelled:
+            self._end(attempt, task, Outcome(OutcomeKind.CANCELLED), DELETED)
             return
         if account is not None and account.outcome is not None:
             said = account.outcome

@@ -59,7 +59,8 @@ def plan(order: LaunchOrder, tasks: Runs, width: int, traits: Traits, nth: int =
         return [Part(nth, tasks, table=False, width=1)]
     first = traits.first_index
     # Its own indices stay visible to whoever looks at the queue, where they fit.
-    own = tasks.runs[0][0] >= first and tasks.runs[-1][1] < first + traits.array_max
+    whole = len(tasks.runs) == 1 or not traits.one_run
+    own = whole and tasks.runs[0][0] >= first and tasks.runs[-1][1] < first + traits.array_max
     parts: list[Part] = []
     left = tasks
     while left:

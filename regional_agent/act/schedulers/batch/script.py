@@ -61,15 +61,15 @@ tw_after() {
   wait $tw_sleep && eval "$2"
 }
 tw_killer=; tw_timer=
-trap 'tw_stop stopped' TERM
-trap 'tw_stop timed_out' USR2
+trap 'tw_stop stopped' @STOP_SIGNALS@
+trap 'tw_stop timed_out' @TIME_SIGNALS@
 cd "$TW_DIR/work" || exit 99
 setsid @LAUNCH@ </dev/null &
 tw_pid=$!
 [ "$tw_cause" = exit ] || tw_stop "$tw_cause"
-if [ "$TW_MAX_S" -gt 0 ]; then tw_after "$TW_MAX_S" "kill -USR2 $$" & tw_timer=$!; fi
+if [ "$TW_MAX_S" -gt 0 ]; then tw_after "$TW_MAX_S" "kill -ALRM $$" & tw_timer=$!; fi
 while :; do wait "$tw_pid"; tw_code=$?; kill -0 "$tw_pid" 2>/dev/null || break; done
-trap '' TERM USR2
+trap '' @STOP_SIGNALS@ @TIME_SIGNALS@
 kill -KILL "-$tw_pid" 2>/dev/null
 for tw_each in $tw_killer $tw_timer; do kill -TERM "$tw_each" 2>/dev/null; done
 [ -s "$TW_DIR/marks/first.$TW_TASK" ] && read -r tw_code < "$TW_DIR/marks/first.$TW_TASK"
@@ -125,6 +125,8 @@ def job_script(
     }
     launch = f"{traits.launcher} {rank}" if gang else rank
     body = _JOB.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
+    body = body.replace("@STOP_SIGNALS@", traits.stop_signals)
+    body = body.replace("@TIME_SIGNALS@", traits.time_signals)
     body = body.replace("@LAUNCH@", launch.replace("@RANKS@", str(order.replicas)))
     return "#!/bin/sh\n" + _assign(said) + traits.header + body
 

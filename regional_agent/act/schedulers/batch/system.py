@@ -78,7 +78,10 @@ class Traits:
     `header`: lines of the job script that set `TW_LOCAL` (the id of the run) and `TW_INDEX` (of
     an array's element, else empty). `first_index` is the least index of an array, `array_max`
     how many elements one may have. `launcher` starts the ranks of a gang, `stop_ranks` tells them
-    to stop. `books`: there is accounting that outlasts the queue.
+    to stop. `books`: there is accounting that outlasts the queue. `one_run`: the
+    indices of an array are one range. `stop_signals`, `time_signals`: how the script is told to
+    stop, and that its time is over. `stopped_is_cancelled`: nothing but a deletion tells a script
+    to stop, and the books do not say so.
     """
 
     kind: str
@@ -89,6 +92,10 @@ class Traits:
     launcher: str = ""
     stop_ranks: str = ""
     books: bool = True
+    one_run: bool = False
+    stop_signals: str = "TERM"
+    time_signals: str = "USR2 ALRM"
+    stopped_is_cancelled: bool = False
 
 
 class BatchSystem(Protocol):

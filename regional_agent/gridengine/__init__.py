@@ -1,0 +1,1 @@
+"""Grid Engine as its clients tell of it: text and XML in, values out."""

@@ -1,0 +1,174 @@
+"""A real Grid Engine of one node, in a network namespace of its own with nothing but loopback.
+
+Its files are copies below a scratch directory, so that nothing of the system's is touched; daemons
+run in the foreground as children of the test. Needs root for the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.schedulers.slurm_cluster import PATHS, Children, until
+
+ROOT = Path("/var/lib/gridengine")
+SPOOL = Path("/var/spool/gridengine")
+ADDRESS = "10.99.0.1"
+NEEDED = {"/usr/sbin/sge_qmaster": "gridengine-master", "/usr/sbin/sge_execd": "gridengine-exec",
+          "/usr/bin/qsub": "gridengine-client", "/sbin/ip": "iproute2"}  # fmt: skip
+SLOTS = 64
+
+
+def missing() -> str:
+    """Why there can be none here; empty if there can."""
+    absent = sorted({package for tool, package in NEEDED.items() if not Path(tool).exists()})
+    if absent:
+        return f"needs {', '.join(absent)} (make services)"
+    return "" if os.geteuid() == 0 else "needs root for a network namespace"
+
+
+class GridEngine:
+    """One cell: master and one execution host."""
+
+    def __init__(self) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="tw-sge-"))
+        self.scratch.chmod(0o755)
+        self.host = socket.gethostname().split(".")[0]
+        self.netns = f"twsge{os.getpid()}"
+        self.children = Children(self.scratch)
+        self.root = self.scratch / "root"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What clients need."""
+        return {"PATH": PATHS, "LANG": "C.UTF-8", "SGE_ROOT": str(self.root),
+                "SGE_CELL": "default", "SGE_ND": "1", "HOME": "/root", "USER": "root",
+                "LOGNAME": "root"}  # fmt: skip
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The words before a client."""
+        return ("ip", "netns", "exec", self.netns)
+
+    def run(self, *argv: str, ok: bool = True) -> str:
+        """A client's output."""
+        done = subprocess.run(
+            ["timeout", "15", *self.inside, *argv], env=self.env, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=30, check=False,
+        )  # fmt: skip
+        assert not ok or done.returncode == 0, f"{argv}: {done.stderr} {done.stdout}"
+        return done.stdout.strip()
+
+    def start(self) -> GridEngine:
+        """Up, with a queue that takes jobs; if not, nothing is left."""
+        try:
+            self._network()
+            self._files()
+            # Changing the user clears what lets it die with us, so that is said once more.
+            user = ("setpriv", "--reuid", "sgeadmin", "--regid", "sgeadmin", "--clear-groups")
+            self.children.start(
+                "qmaster", *self.inside, *user, "--pdeathsig", "KILL", "--", "sge_qmaster",
+                **self._daemon_env,
+            )  # fmt: skip
+            until(lambda: self.host in self.run("qconf", "-sh", ok=False), "the master answers")
+            self._configure()
+            self.children.start("execd", *self.inside, "sge_execd", **self._daemon_env)
+            until(self._takes_jobs, "the queue takes jobs")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    @property
+    def _daemon_env(self) -> dict[str, str]:
+        return {name: self.env[name] for name in ("SGE_ROOT", "SGE_CELL", "SGE_ND")}
+
+    def _takes_jobs(self) -> bool:
+        out = self.run("qstat", "-f", ok=False)
+        lines = [line for line in out.splitlines() if line.startswith("main.q@")]
+        return bool(lines) and len(lines[0].split()) == 5  # noqa: PLR2004  no sixth word: no fault
+
+    def _network(self) -> None:
+        hosts = Path("/etc/netns") / self.netns
+        hosts.mkdir(parents=True)
+        (hosts / "hosts").write_text(f"{ADDRESS} {self.host}\n127.0.0.1 localhost\n")
+        for words in (
+            ("ip", "netns", "add", self.netns),
+            (*self.inside, "ip", "link", "set", "lo", "up"),
+            (*self.inside, "ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo"),
+        ):
+            subprocess.run(words, check=True, timeout=10)
+
+    def _files(self) -> None:
+        shutil.copytree(ROOT, self.root, symlinks=True)
+        spool = self.scratch / "spool"
+        shutil.copytree(SPOOL, spool, symlinks=True)
+        (spool / "execd").mkdir(exist_ok=True)
+        common = self.root / "default/common"
+        (common / "act_qmaster").write_text(f"{self.host}\n")
+        bootstrap = (common / "bootstrap").read_text().replace(str(SPOOL), str(spool))
+        (common / "bootstrap").write_text(bootstrap)
+        for path in (self.root, spool):
+            for each in (path, *path.rglob("*")):
+                if not each.is_symlink():
+                    shutil.chown(each, "sgeadmin", "sgeadmin")
+
+    def _configure(self) -> None:
+        self.run("qconf", "-am", "root", ok=False)
+        self.run("qconf", "-as", self.host)
+        self.run("qconf", "-ah", self.host, ok=False)
+        complexes = self.run("qconf", "-sc")
+        self._file("complexes", f"{complexes}\ngpu gpu INT <= YES YES 0 0\n", "-Mc")
+        self._file("hosts", f"group_name @allhosts\nhostlist {self.host}\n", "-Ahgrp")
+        none = ("load_scaling", "user_lists", "xuser_lists", "projects", "xprojects",
+                "usage_scaling", "report_variables")  # fmt: skip
+        host = [f"hostname {self.host}", "complex_values gpu=8", *(f"{n} NONE" for n in none)]
+        self._file("host", "\n".join(host) + "\n", "-Me")
+        queue = {
+            "qname": "main.q", "hostlist": "@allhosts", "slots": str(SLOTS), "shell": "/bin/sh",
+            "load_thresholds": "NONE", "pe_list": "NONE", "ckpt_list": "NONE",
+            "shell_start_mode": "unix_behavior", "notify": "00:00:05",
+        }  # fmt: skip
+        self._file("queue", self._changed("-sq", "", queue), "-Aq")
+        quick = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1",
+                 "job_load_adjustments": "NONE"}  # fmt: skip
+        self._file("scheduler", self._changed("-ssconf", "", quick), "-Msconf")
+        spool = f"{self.scratch}/spool/execd"
+        whole = {"min_uid": "0", "min_gid": "0", "gid_range": "20000-20200",
+                 "execd_params": "none", "mailer": "/bin/true",
+                 "reporting_params": "accounting=true reporting=false flush_time=00:00:01 "
+                 "joblog=false sharelog=00:00:00 accounting_flush_time=00:00:00",
+                 "execd_spool_dir": spool}  # fmt: skip
+        self._file("global", self._changed("-sconf", "", whole), "-Mconf")
+
+    def _changed(self, show: str, of: str, said: dict[str, str]) -> str:
+        """A configuration as qconf shows it, with some lines said otherwise."""
+        lines = []
+        for line in self.run("qconf", show, *([of] if of else [])).splitlines():
+            name = line.split(" ", 1)[0]
+            lines.append(f"{name} {said[name]}" if name in said else line)
+        return "\n".join(lines) + "\n"
+
+    def _file(self, name: str, text: str, how: str) -> None:
+        path = self.scratch / name
+        path.write_text(text)
+        self.run("qconf", how, str(path))
+
+    def stop(self) -> None:
+        """End everything and remove every trace."""
+        self.children.stop()
+        pids = subprocess.run(
+            ["ip", "netns", "pids", self.netns], capture_output=True, text=True, check=False
+        ).stdout.split()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        subprocess.run(["ip", "netns", "del", self.netns], capture_output=True, check=False)
+        shutil.rmtree(Path("/etc/netns") / self.netns, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
