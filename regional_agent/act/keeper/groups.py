@@ -50,7 +50,7 @@ class Groups:
     def make(self, name: str, limits: Limits) -> None:
         """Make a group with these limits. Raises OSError."""
         for directory in self._directories(name):
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
         self._write(name, "pids", "pids.max", str(PIDS_MAX))
         if limits.memory_bytes:
             self._limit_memory(name, limits.memory_bytes)
