@@ -327,3 +327,53 @@ def test_colours_only_on_a_terminal_and_not_with_no_color() -> None:
 
     assert "[32m" in printed()
     assert "[32m" not in printed(NO_COLOR="1")
+
+
+def test_when_it_ends_and_what_would_end_it_sooner() -> None:
+    ends: dict[str, Any] = {
+        "expected_at": "2026-12-04T14:10:00Z", "late_at": "2026-12-04T16:40:00Z",
+        "late_means": "90 %", "basis": "37 earlier runs", "deadline_at": "2026-12-04T18:00:00Z",
+        "slips": False, "at_risk": False,
+        "alternatives": [
+            {"what": "in us-east/h100", "expected_at": "2026-12-04T12:30:00Z",
+             "difference_usd": 31.0},
+        ],
+    }  # fmt: skip
+    assert candidates.ending_lines(ends, NOW) == [
+        "ends Fri 14:10, 90 % by Fri 16:40; in us-east/h100: Fri 12:30 for $31.00 more "
+        "(by 37 earlier runs).",
+        "The deadline is Fri 18:00.",
+    ]
+    late = ends | {"slips": True, "late_means": "at most", "alternatives": []}
+    assert candidates.ending_lines(late, NOW) == [
+        "ends Fri 14:10, at the latest Fri 16:40 (by 37 earlier runs).",
+        "WARNING: that is past the deadline, Fri 18:00.",
+    ]
+    assert candidates.ending_lines({}, NOW) == []
+
+
+def test_when_it_starts_if_nothing_changes() -> None:
+    starts: dict[str, Any] = {
+        "from_at": "2026-11-30T14:00:00Z", "until_at": "2026-11-30T16:00:00Z", "cluster": "east",
+        "predictions": 0, "within_until": None,
+    }  # fmt: skip
+    (line,) = candidates.explanation_lines({"starts_unchanged": starts}, NOW)
+    assert line == (
+        "If nothing changes it starts between 14:00:00 and 16:00:00 in east; "
+        "no such prediction has come due here yet."
+    )
+    known = starts | {"predictions": 120, "within_until": 0.82}
+    (line,) = candidates.explanation_lines({"starts_unchanged": known}, NOW)
+    assert line.endswith("of 120 such predictions 82% came true by the later time.")
+
+
+def test_a_place_that_is_taken_is_told_with_the_wait_for_room() -> None:
+    taken = {"code": "no_capacity", "text": "full"}
+    rows = [
+        {"cluster": "a", "start_delay_s": 1, "start_delay_p90_s": 5, "room_in_s": [3599, 7195],
+         "why_not": taken},
+        {"cluster": "b", "start_delay_s": 1, "start_delay_p90_s": 5, "room_in_s": None,
+         "why_not": taken},
+    ]  # fmt: skip
+    shown = [row[4] for row in candidates.candidate_table({"candidates": rows}).rows]
+    assert shown == ["1h00m-2h00m", "?"]
