@@ -18,10 +18,10 @@ SERVICES := ca-certificates etcd-server etcd-client procps python3-venv \
   gridengine-master gridengine-exec gridengine-client \
   bubblewrap podman runc busybox-static iproute2 systemd
 
-.PHONY: help setup demo up down test check fuzz services ray bench proto docs lock clean
+.PHONY: help setup demo up down test test-federation check fuzz services ray bench proto docs lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv from the lock file and install the checkout into it
 
@@ -59,6 +59,9 @@ check: $(STAMP) ## Format, types, layers, generated code, unit tests: before eve
 	@$(BIN)/lint-imports
 	@$(PY) proto/generate.py --check
 	@$(PY) -m pytest -q -m "not slow" tests/unit tests/architecture $(ARGS)
+
+test-federation: $(STAMP) ## Mixed jobs over real sites of every kind, agents killed in between
+	@$(PY) -m pytest tests/federation $(ARGS)
 
 fuzz: $(STAMP) ## Play SEEDS random histories in virtual time; a failing seed prints its replay
 	@$(PY) -m tests.simulation.histories --seeds $(SEEDS) $(ARGS)
