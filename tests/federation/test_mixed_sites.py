@@ -159,14 +159,18 @@ def _begin(made: MixedFederation) -> str:
 def _files(made: MixedFederation) -> dict[str, tuple[str, int]]:
     """Job files by name: their text, and how many lines each must write."""
     begin, found = _begin(made), {}
+    plain = [name for name, kind in made.kinds.items() if kind in ("process", "gridengine")]
+    carded = [name for name, kind in made.kinds.items() if kind in ("slurm", "ray")]
     for n in range(12):
         found[f"single-{n}.sbatch"] = (
             f"#!/bin/sh\n#SBATCH -J single{n} --time=5 --mem=64M\n{begin}\nsleep 1\n", 1
         )  # fmt: skip
-        found[f"sky-{n}.yaml"] = (
-            f"name: sky{n}\nresources: {{cpus: 1, memory: 1}}\nrun: |\n  {begin}\n  sleep 1\n", 1
-        )  # fmt: skip
-        native = {"name": f"native{n}", "run": f"{begin}\nsleep 1\n", "max_runtime": "5m"}
+        head = f"name: sky{n}\nnum_nodes: 1\nresources: {{cpus: 1, memory: 1}}\n"
+        found[f"sky-{n}.yaml"] = f"{head}run: |\n  {begin}\n  sleep 1\n", 1
+        native: dict[str, Any] = {
+            "name": f"native{n}", "run": f"{begin}\nsleep 1\n", "max_runtime": "5m",
+            "placement": {"clusters": [plain[n % len(plain)]]},
+        }  # fmt: skip
         found[f"native-{n}.yaml"] = (yaml.safe_dump(native), 1)
     for n in range(8):
         found[f"array-{n}.sbatch"] = (
@@ -174,7 +178,7 @@ def _files(made: MixedFederation) -> dict[str, tuple[str, int]]:
         )  # fmt: skip
         card = {"accelerators": "H100:1", "cpus": 1, "memory": "64MiB"}
         native = {"name": f"cards{n}", "run": f"{begin}\nsleep 1\n", "max_runtime": "5m",
-                  "resources": card}  # fmt: skip
+                  "resources": card, "placement": {"clusters": [carded[n % len(carded)]]}}
         found[f"cards-{n}.yaml"] = (yaml.safe_dump(native), 1)
         gang = native | {"name": f"gang{n}", "resources": card | {"replicas": 3}}
         found[f"gang-{n}.yaml"] = (yaml.safe_dump(gang), 3)

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.schedulers.slurm_cluster import until
 
 ROOT = Path(__file__).parents[2]
-OURS, ITS = "10.98.0.1", "10.98.0.2"
 PORT = 28265
 
 
@@ -40,21 +39,26 @@ class RayHead:
 
     def __init__(self, scratch: Path, *, cpus: int = 8, cards: int = 8) -> None:
         self.scratch, self.cpus, self.cards = scratch, cpus, cards
-        self.url = f"http://{ITS}:{PORT}"
-        self._namespace = "twray"
+        number = os.getpid() % 16_000  # so that two test runs have two networks
+        net = f"10.98.{number // 64}.{number % 64 * 4}"
+        base, last = net.rsplit(".", 1)
+        self._ours, self.address = f"{base}.{int(last) + 1}", f"{base}.{int(last) + 2}"
+        self.url = f"http://{self.address}:{PORT}"
+        self._namespace = f"twray{number}"
+        self._links = f"twr{number}a", f"twr{number}b"
 
     def start(self) -> None:
         """From nothing to a dashboard that answers."""
         self.stop()
-        name = self._namespace
+        name, (ours, its) = self._namespace, self._links
         for words in (
             f"netns add {name}",
-            "link add twray0 type veth peer name twray1",
-            f"link set twray1 netns {name}",
-            f"addr add {OURS}/30 dev twray0",
-            "link set twray0 up",
-            f"netns exec {name} ip addr add {ITS}/30 dev twray1",
-            f"netns exec {name} ip link set twray1 up",
+            f"link add {ours} type veth peer name {its}",
+            f"link set {its} netns {name}",
+            f"addr add {self._ours}/30 dev {ours}",
+            f"link set {ours} up",
+            f"netns exec {name} ip addr add {self.address}/30 dev {its}",
+            f"netns exec {name} ip link set {its} up",
             f"netns exec {name} ip link set lo up",
         ):
             subprocess.run(["ip", *words.split()], check=True, capture_output=True, timeout=20)
@@ -65,7 +69,7 @@ class RayHead:
         }  # fmt: skip
         words = [
             "ip", "netns", "exec", name, str(program), "start", "--head",
-            f"--node-ip-address={ITS}", "--port=26379", f"--dashboard-host={ITS}",
+            f"--node-ip-address={self.address}", "--port=26379", f"--dashboard-host={self.address}",
             f"--dashboard-port={PORT}", f"--num-cpus={self.cpus}", f"--num-gpus={self.cards}",
             "--object-store-memory=100000000", f"--temp-dir={self.scratch}/ray",
             "--disable-usage-stats",
@@ -87,7 +91,7 @@ class RayHead:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.1)
-        for words in (["link", "del", "twray0"], ["netns", "del", self._namespace]):
+        for words in (["link", "del", self._links[0]], ["netns", "del", self._namespace]):
             subprocess.run(["ip", *words], check=False, capture_output=True, timeout=20)
 
 
