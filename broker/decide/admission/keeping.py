@@ -16,7 +16,7 @@ from broker.decide.admission.admit import Admission, Entry, Rank, Scene
 from broker.decide.admission.holds import Hold, HoldWhy, room_at_ms, shape_of
 from broker.decide.admission.making_room import Stop
 from broker.decide.admission.running import Running
-from broker.decide.admission.shares import STEP
+from broker.decide.admission.shares import STEP, dominant
 from broker.decide.admission.wishes import Wish, places
 from broker.model.admission import AdmissionRules
 from broker.model.problem import Job, Pool
@@ -88,15 +88,15 @@ def next_gang(
     holds: Sequence[Hold],
     rules: AdmissionRules,
 ) -> Hold | None:
-    """The next gang to keep capacity for: of the highest priority, of the tenant that is lowest
-    among those that wait there, the oldest. None where none is due, or none can be helped."""
+    """The next gang to keep capacity for: of the highest priority, of the tenant whose turn it
+    would be there, the oldest. None where none is due, or none can be helped."""
     if len(holds) >= HOLDS_MAX:
         return None
+    bids = _bids(scene, admission, left)
     lowest: dict[int, float] = {}
-    for index in left:
-        job = scene.wishes[index].job
-        level = admission.shares.level(job.tenant)
-        lowest[job.priority] = min(lowest.get(job.priority, level), level)
+    for index, bid in bids.items():
+        priority = scene.wishes[index].job.priority
+        lowest[priority] = min(lowest.get(priority, bid), bid)
     for index in sorted(left, key=lambda i: (-scene.wishes[i].job.priority, i)):
         wish = scene.wishes[index]
         job = wish.job
@@ -104,7 +104,7 @@ def next_gang(
             wish.waited_s >= rules.patience_s
             and not wish.set_back
             and job.gang_accelerators > 1
-            and admission.shares.level(job.tenant) <= lowest[job.priority] + STEP
+            and bids[index] <= lowest[job.priority] + STEP
             and admission.allowances.room(job.tenant) >= job.gang_accelerators
             and max(admission.room.models(job, empty=False).values(), default=0) < job.replicas
         )
@@ -113,6 +113,18 @@ def next_gang(
             if found is not None:
                 return found
     return None
+
+
+def _bids(scene: Scene, admission: Admission, left: Mapping[int, int]) -> dict[int, float]:
+    """Bids of those that wait as if all wanted copies of the smallest size there is: a gang is
+    not behind for being large."""
+    shares = admission.shares
+    amounts = {
+        index: scene.wishes[index].amounts(next(iter(scene.wishes[index].job.accelerators)))
+        for index in left
+    }
+    smallest = min(amounts.values(), key=lambda each: dominant(each, shares.totals), default={})
+    return {index: shares.bid(scene.wishes[index].job.tenant, smallest) for index in left}
 
 
 def _best_pool(
