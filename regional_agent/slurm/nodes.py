@@ -1,7 +1,8 @@
 """Nodes as Slurm's JSON has them: 22.05 by `sinfo --json`, from 23.02 on by `scontrol show nodes
 --json`, where states and features are lists. Reservations by `scontrol show reservation`.
 
-The 22.05 form was read from a running cluster; the newer ones from Slurm's published examples.
+The 22.05 form was read from a running cluster; the newer ones follow its documentation and were not
+tried on one.
 """
 
 from __future__ import annotations
