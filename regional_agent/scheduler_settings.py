@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -10,12 +11,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from federation.accelerators import identify
 from federation.units import parse_duration_s
 from regional_agent.gridengine.site import GridEngineSite
+from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.ray.site import DASHBOARD, RaySite
 from regional_agent.slurm.site import SlurmSite
 
 CPU = "CPU"
 _CLIENT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "SGE_ROOT", "SGE_CELL",
                "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME")  # fmt: skip
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its service account:
+https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/"""
 
 
 class Part(BaseModel):
@@ -105,3 +110,66 @@ class GridEngineSettings(Part):
             max_runtime_s=self.max_runtime_s,
             owner=env.get("USER", ""),
         )
+
+
+class KubernetesSettings(Part):
+    """How this site's Kubernetes is used."""
+
+    image: str = ""
+    volume_claim: str = ""
+    host_path: str = ""
+    mount: str = ""
+    namespace: str = ""
+    url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
+    token_file: str = ""
+    ca_file: str = ""
+    queue: str = ""
+    node_selector: Mapping[str, str] = {}
+    types: Mapping[str, Annotated[str, BeforeValidator(accelerator_name)]] = {}
+    poll_s: Annotated[
+        int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
+    ] = 10
+
+    def site(self, environ: Mapping[str, str], state_dir: Path) -> KubernetesSite:
+        """As adapter and collector take it; what is not set is that of the pod this process
+        runs in. Raises ValueError."""
+        if not self.image:
+            raise ValueError("kubernetes.image: say the image jobs run in")
+        if bool(self.volume_claim) == bool(self.host_path):
+            raise ValueError(
+                "kubernetes: say either volume_claim or host_path, on which "
+                f"{state_dir} lies for every node"
+            )
+        mount = Path(self.mount or self.host_path or state_dir)
+        if not state_dir.absolute().is_relative_to(mount):
+            raise ValueError(f"kubernetes.mount: {state_dir} does not lie below {mount}")
+        inside = not self.url
+        return KubernetesSite(
+            url=self.url or _service(environ),
+            namespace=self.namespace or _own_namespace(),
+            image=self.image,
+            mount=mount,
+            volume_claim=self.volume_claim,
+            host_path=self.host_path,
+            token_file=self.token_file or (str(SERVICE_ACCOUNT / "token") if inside else ""),
+            ca_file=self.ca_file or (str(SERVICE_ACCOUNT / "ca.crt") if inside else ""),
+            queue=self.queue,
+            node_selector=self.node_selector,
+            types=self.types,
+        )
+
+
+def _service(environ: Mapping[str, str]) -> str:
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if not host or not port:
+        raise ValueError("kubernetes.url: needed where the agent is not a pod of the cluster")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _own_namespace() -> str:
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except OSError:
+        raise ValueError(
+            "kubernetes.namespace: needed where the agent is not a pod of the cluster"
+        ) from None

@@ -20,11 +20,13 @@ from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
 from regional_agent.act.isolation import Wanted
 from regional_agent.gridengine.site import GridEngineSite
+from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.proxying import Proxies, proxies
 from regional_agent.ray.site import RaySite
 from regional_agent.scheduler_settings import (
     CPU,
     GridEngineSettings,
+    KubernetesSettings,
     Part,
     RaySettings,
     SlurmSettings,
@@ -142,10 +144,11 @@ class TargetSettings(Part):
 
 class _File(Part):
     broker: str = ""
-    scheduler: Literal["process", "slurm", "ray", "gridengine"] = "process"
+    scheduler: Literal["process", "slurm", "ray", "gridengine", "kubernetes"] = "process"
     slurm: SlurmSettings | None = None
     ray: RaySettings | None = None
     gridengine: GridEngineSettings | None = None
+    kubernetes: KubernetesSettings | None = None
     proxy: str | None = None
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
@@ -177,9 +180,9 @@ class AgentSettings:
 
     `site_rules` is where the centre's rules lie, None: in the state directory, if at all.
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
-    host has, or with `slurm` or `ray` what that has, looked at every `poll_s`. `stop_jobs`: end
-    jobs and keeper together with the agent. `metrics_listen` is host:port on loopback, empty
-    for none; `log_format` None: text on a terminal, else JSON;
+    host has, or with `slurm`, `ray` or `kubernetes` what that has, looked at every `poll_s`.
+    `stop_jobs`: end jobs and keeper together with the agent. `metrics_listen` is host:port on
+    loopback, empty for none; `log_format` None: text on a terminal, else JSON;
     `otel` the standard OTEL_* variables, which alone decide of traces.
     """
 
@@ -196,6 +199,7 @@ class AgentSettings:
     slurm: SlurmSite | None = None
     ray: RaySite | None = None
     gridengine: GridEngineSite | None = None
+    kubernetes: KubernetesSite | None = None
     poll_s: float = 30.0
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
@@ -211,9 +215,8 @@ class AgentSettings:
     @property
     def batch(self) -> str:
         """The batch system of the site; empty where a keeper runs the jobs."""
-        if self.slurm is not None:
-            return "slurm"
-        return "gridengine" if self.gridengine is not None else ""
+        named = {"slurm": self.slurm, "gridengine": self.gridengine, "kubernetes": self.kubernetes}
+        return next((kind for kind, site in named.items() if site is not None), "")
 
 
 def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
@@ -246,16 +249,15 @@ def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
 
 def _fit_scheduler(said: _File) -> None:
     """Raises SettingsError where sections and scheduler do not go together."""
-    tells = said.scheduler in ("slurm", "ray")
+    tells = said.scheduler in ("slurm", "ray", "kubernetes")
     if tells and said.inventory:
         raise SettingsError(
             f"inventory: with scheduler {said.scheduler} the site itself tells what it has"
         )
     if said.scheduler == "gridengine" and not said.inventory:
         raise SettingsError("inventory: with scheduler gridengine say what the site has")
-    sections = (("slurm", said.slurm), ("ray", said.ray), ("gridengine", said.gridengine))
-    for kind, section in sections:
-        if section is not None and said.scheduler != kind:
+    for kind in ("slurm", "ray", "gridengine", "kubernetes"):
+        if getattr(said, kind) is not None and said.scheduler != kind:
             raise SettingsError(f"{kind}: goes with scheduler: {kind}")
 
 
@@ -267,13 +269,18 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         raise SettingsError("report_sink etcd needs etcd_endpoints")
     slurm, ray = said.slurm or SlurmSettings(), said.ray or RaySettings()
     engine = said.gridengine or GridEngineSettings()
+    kubernetes = said.kubernetes or KubernetesSettings()
     _fit_scheduler(said)
-    polls = {"slurm": slurm.poll_s, "ray": ray.poll_s, "gridengine": engine.poll_s}
+    polls = {"slurm": slurm.poll_s, "ray": ray.poll_s, "gridengine": engine.poll_s,
+             "kubernetes": kubernetes.poll_s}  # fmt: skip
     return AgentSettings(
         state_dir=state_dir,
         slurm=slurm.site(os.environ) if said.scheduler == "slurm" else None,
         ray=ray.site() if said.scheduler == "ray" else None,
         gridengine=engine.site(os.environ) if said.scheduler == "gridengine" else None,
+        kubernetes=(
+            kubernetes.site(os.environ, state_dir) if said.scheduler == "kubernetes" else None
+        ),
         poll_s=polls.get(said.scheduler, slurm.poll_s),
         broker=said.broker,
         proxies=proxies(said.proxy, os.environ),
@@ -327,5 +334,5 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
             yield f"{where}: {error['msg']}"
 
 
-_MODELS = (_File, SlurmSettings, RaySettings, GridEngineSettings, PoolSettings, PriceSettings,
-           TargetSettings)  # fmt: skip
+_MODELS = (_File, SlurmSettings, RaySettings, GridEngineSettings, KubernetesSettings,
+           PoolSettings, PriceSettings, TargetSettings)  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,9 @@ from regional_agent.act.isolation import (
 )
 from regional_agent.act.schedulers.batch.following import Pace
 from regional_agent.act.schedulers.batch.scheduler import BatchScheduler, BatchSettings
+from regional_agent.act.schedulers.batch.system import BatchSystem
 from regional_agent.act.schedulers.gridengine import GridEngine
+from regional_agent.act.schedulers.kubernetes import Kubernetes
 from regional_agent.act.schedulers.port import (
     LocalScheduler,
     LocalState,
@@ -29,10 +31,13 @@ from regional_agent.act.schedulers.port import (
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.schedulers.ray import Ray
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.kubernetes.api import KubernetesApi, KubernetesRefused, KubernetesSilent
+from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.ray.api import RayApi, RaySilent
 from regional_agent.ray.site import RaySite
 from regional_agent.sense.backends.nvml import nvml_cards
 from regional_agent.sense.host import found_pools, read_host, with_cards
+from regional_agent.sense.kubernetes import KubernetesSense
 from regional_agent.sense.ray import RaySense
 from regional_agent.sense.slurm import SlurmSense, SlurmSilent
 from regional_agent.session.inputs import Sensed
@@ -97,6 +102,12 @@ def local_site(
         return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
     if settings.ray is not None:
         return _ray_site(settings, clock, follow=follow)
+    if settings.kubernetes is not None:
+        api = KubernetesApi(settings.kubernetes)
+        cluster = Kubernetes(api)
+        jobs_find = replace(batch, env=settings.env)  # and the PATH of the image they run in
+        scheduler = _OverHttp(jobs_find, cluster, clock, reached, api.close)
+        return LocalSite(scheduler, (), _KubernetesSite(settings.kubernetes, cluster))
     pools = site_pools(settings)
     isolation = _found_isolation(settings, pools) if follow else Isolation()
     process = _process_settings(settings, pools, env, isolation)
@@ -105,7 +116,7 @@ def local_site(
 
 def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     """The inventory; without one, what this host has. Empty where a batch system tells."""
-    if settings.slurm is not None or settings.ray is not None:
+    if settings.slurm is not None or settings.ray is not None or settings.kubernetes is not None:
         return ()
     cards = nvml_cards().cards()
     return with_cards(settings.pools, cards) or found_pools(read_host(), cards)
@@ -143,17 +154,49 @@ def _ray_site(settings: AgentSettings, clock: Clock, *, follow: bool) -> LocalSi
     api = RayApi(settings.ray.url, settings.ray.within_s)
     pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
     batch = BatchSettings(settings.state_dir, settings.env, pace, follow)
-    return LocalSite(_RayScheduler(batch, api, clock), (), _RaySite(settings.ray, api))
+    scheduler = _OverHttp(batch, Ray(api), clock, lambda point: None, api.close)
+    return LocalSite(scheduler, (), _RaySite(settings.ray, api))
 
 
-class _RayScheduler(BatchScheduler):
-    def __init__(self, settings: BatchSettings, api: RayApi, clock: Clock) -> None:
-        super().__init__(settings, Ray(api), clock)
-        self._api = api
+class _OverHttp(BatchScheduler):
+    """Lets go of its connections in the end."""
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        system: BatchSystem,
+        clock: Clock,
+        reached: Callable[[str], None],
+        let_go: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(settings, system, clock, reached)
+        self._let_go = let_go
 
     async def close(self) -> None:
         await super().close()
-        await self._api.close()
+        await self._let_go()
+
+
+class _KubernetesSite:
+    """Looks, and lets go of Jobs whose end is on record."""
+
+    def __init__(self, site: KubernetesSite, system: Kubernetes) -> None:
+        self._sense = KubernetesSense(site, system.api)
+        self._system = system
+        self._noted: tuple[str, ...] = ()
+
+    async def look(self, ours: Collection[str]) -> SiteSeen:
+        """See Sense."""
+        try:
+            found = await self._sense.look(ours)
+        except (KubernetesSilent, KubernetesRefused) as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+        await self._system.release()
+        if found.notes != self._noted:
+            self._noted = found.notes
+            for note in found.notes:
+                _log.warning("%s", note)
+        return found.seen
 
 
 class _RaySite:

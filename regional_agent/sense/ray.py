@@ -78,7 +78,7 @@ def put_together(site: RaySite, said: Said, ours: frozenset[str]) -> RayLook:
     where: dict[str, tuple[str, int]] = {}
     for shape, some in sorted(members.items()):
         model, cards, cpus_milli, memory_gib = shape
-        name = _name(model, {pool.name for pool in pools})
+        name = pool_name(model, {pool.name for pool in pools})
         per_node = cards if model != CPU else max(1, cpus_milli // 1000)
         pools.append(Pool(name, model, len(some), per_node, cpus_milli, memory_gib * GIB))
         seen[name] = tuple(_seen(said.used[node], model) for node in some)
@@ -138,7 +138,8 @@ def _seen(used: Mapping[str, tuple[float, float]], model: str) -> NodeSeen:
     )
 
 
-def _name(model: str, taken: Collection[str]) -> str:
+def pool_name(model: str, taken: Collection[str]) -> str:
+    """A name for nodes with such cards that no other pool has."""
     base = "".join(c if c.isalnum() else "-" for c in model.lower()).strip("-")
     name, n = base, 1
     while name in taken:

@@ -9,6 +9,7 @@ import pytest
 
 from regional_agent.conformance.rig import Rig
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
+from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
@@ -71,6 +72,7 @@ RIGS: dict[str, MakeRig] = {
     "slurm": _slurm,
     "ray": _ray,
     "gridengine": _gridengine,
+    "kubernetes": lambda scratch, _: KubernetesRig(scratch / "state"),
 }
 
 

@@ -1,5 +1,5 @@
 """Run the suite and record it for the documentation: `python -m tests.conformance.schedulers.record
-process simulated slurm gridengine ray`, then `python docs/draw_schedulers.py`."""
+process simulated slurm gridengine kubernetes ray`, then `python docs/draw_schedulers.py`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from regional_agent.conformance.cases import ALL
 from regional_agent.conformance.rig import Rig
 from regional_agent.conformance.suite import Verdict, as_json, try_all
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
+from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
@@ -65,10 +66,13 @@ def main() -> None:
                     asyncio.run(_record(GridEngineRig(cell, cell.scratch / "agent")))
                 finally:
                     cell.stop()
+            elif kind == "kubernetes":
+                asyncio.run(_record(KubernetesRig(Path(scratch) / "agent")))
             elif kind == "ray":
                 _record_ray()
             else:
-                sys.exit(f"unknown {kind!r}: process, simulated, slurm, gridengine or ray")
+                sys.exit(f"unknown {kind!r}: process, simulated, slurm, gridengine, "
+                         "kubernetes or ray")
 
 
 if __name__ == "__main__":

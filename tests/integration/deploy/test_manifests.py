@@ -16,6 +16,7 @@ from regional_agent.site_file import load_site_policy
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "deploy/kubernetes"
+JOBS = ROOT / "deploy/kubernetes-jobs"
 SCHEMA = json.loads((Path(__file__).parent / "kubernetes.schema.json").read_text())
 
 
@@ -28,11 +29,11 @@ def written() -> list[dict[str, Any]]:
     ]
 
 
-def rendered() -> list[dict[str, Any]]:
+def rendered(directory: Path = KUBERNETES) -> list[dict[str, Any]]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
     done = subprocess.run(
-        ["kubectl", "kustomize", str(KUBERNETES)], capture_output=True, text=True, timeout=60
+        ["kubectl", "kustomize", str(directory)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -70,10 +71,32 @@ def test_the_role_is_small_and_has_no_secrets() -> None:
     assert not [body for body in bodies if body["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     (role,) = [body for body in bodies if body["kind"] == "Role"]
     granted = {name for rule in role["rules"] for name in rule["resources"]}
-    assert granted == {"jobs", "pods", "pods/log", "resourcequotas"}
+    assert granted == {"jobs", "pods"}
     assert "*" not in json.dumps(role)
     (binding,) = [body for body in bodies if body["kind"] == "RoleBinding"]
     assert binding["roleRef"]["kind"] == "Role"
+
+
+def test_with_jobs_of_the_cluster_the_agent_may_list_what_tells_it_what_is_free() -> None:
+    bodies = rendered(JOBS)
+    check(bodies)
+    (role,) = [body for body in bodies if body["kind"] == "ClusterRole"]
+    (rule,) = role["rules"]
+    assert (sorted(rule["resources"]), rule["verbs"]) == (["nodes", "pods"], ["list"])
+    (claim,) = [body for body in bodies if body["kind"] == "PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    (said,) = [body["data"]["agent.yaml"] for body in bodies if body["kind"] == "ConfigMap"]
+    assert "scheduler: kubernetes" in said
+    assert len([body for body in bodies if body["kind"] == "Deployment"]) == 1
+
+
+def test_the_settings_for_jobs_of_the_cluster_are_ones_the_agent_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    found = load_settings(Path("/state/agent"), JOBS / "settings/agent.yaml").kubernetes
+    assert found is not None and found.volume_claim == "tradewind-agent"
 
 
 def test_the_pod_has_no_right_it_does_not_need() -> None:

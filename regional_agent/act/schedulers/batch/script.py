@@ -163,7 +163,7 @@ def environment(place: AttemptDir, order: LaunchOrder, usual: dict[str, str]) ->
         for name, value in env.items()
         if _VARIABLE.fullmatch(name)  # no shell could hold another
     ]
-    lines.append('export TRADEWIND_NODE="${SLURMD_NODENAME:-$(hostname)}"')
+    lines.append('export TRADEWIND_NODE="${TW_NODE:-${SLURMD_NODENAME:-$(hostname)}}"')
     if order.tasks is None:
         lines.append("export TRADEWIND_TASK=")
     else:

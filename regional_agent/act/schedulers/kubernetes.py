@@ -1,0 +1,335 @@
+"""A Kubernetes cluster as a `BatchSystem`: a Job for each part of an attempt.
+
+A Job's name is its part's, and an annotation says whose it is: a name that is taken is looked at
+before it is used. The cluster tries nothing again. A Job stays, by a finalizer, until how it ended
+is on the agent's record, whoever deletes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from federation.refusals import Refusal, RefusalCode
+from federation.runs import Runs
+from regional_agent.act.keeper.layout import AttemptDir
+from regional_agent.act.schedulers.batch.attempt import outcome_of, restore
+from regional_agent.act.schedulers.batch.system import (
+    SINGLE,
+    Account,
+    Live,
+    Queued,
+    Submission,
+    Traits,
+)
+from regional_agent.act.schedulers.port import (
+    Feature,
+    Outcome,
+    OutcomeKind,
+    SchedulerUnavailable,
+)
+from regional_agent.kubernetes import told
+from regional_agent.kubernetes.api import (
+    DIRECTORY,
+    FINALIZER,
+    TAG,
+    Conflict,
+    KubernetesApi,
+    KubernetesRefused,
+    KubernetesSilent,
+    Object,
+)
+from regional_agent.kubernetes.manifest import JobWanted, manifest
+from regional_agent.kubernetes.told import JobTold, jobs_told
+
+P = ParamSpec("P")
+T = TypeVar("T")
+FEATURES = frozenset({Feature.ARRAY, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
+                      Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
+HEADER = r"""TW_LOCAL=$TW_POD
+TW_INDEX=${JOB_COMPLETION_INDEX:+$((JOB_COMPLETION_INDEX + ${TW_OFFSET:-0}))}
+"""
+ARRAY_MAX = 10_000
+"""Elements of one Job, well within what `maxFailedIndexes` allows."""
+NAME_CHARS_MAX = 52
+"""Of a Job; its pods add the index of an element, and hold 63 (a DNS label)."""
+NAMES_MAX = 3
+KEPT_S = 600
+"""How long the cluster keeps a Job whose end is on record, for people to look at."""
+
+
+def _asking(
+    ask: Callable[Concatenate[Kubernetes, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Kubernetes, P], Coroutine[Any, Any, T]]:
+    """The cluster's silence as that of a scheduler; also where it forbids what it must allow."""
+
+    @functools.wraps(ask)
+    async def asked(system: Kubernetes, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await ask(system, *args, **kwargs)
+        except (KubernetesSilent, KubernetesRefused) as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+
+    return asked
+
+
+class Kubernetes:
+    """See the module."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self.api = api
+
+    @_asking
+    async def traits(self) -> Traits:
+        """What every cluster can do. Tasks are not added to what Kueue has admitted: it would
+        stop the Job to weigh it anew."""
+        await self.api.version()
+        more = () if self.api.site.queue else (Feature.SET_SLICE,)
+        return Traits(
+            kind="kubernetes",
+            header=HEADER,
+            features=FEATURES.union(more),
+            array_max=ARRAY_MAX,
+            one_run=True,
+        )
+
+    # Submitting ---------------------------------------------------------------------------------
+
+    @_asking
+    async def submit(self, job: Submission) -> str | Refusal:
+        """Under the first name that is not taken by somebody else. Refuses submit_failed."""
+        for name in _names(job.name):
+            try:
+                await self.api.create_job(manifest(self.api.site, _wanted(job, name)))
+            except Conflict:
+                there = await self.api.job(name)
+                if there is None:
+                    raise SchedulerUnavailable(f"{name} is taken and not there") from None
+                if _tag(there) == job.tag:
+                    return name
+                continue
+            except KubernetesRefused as refused:
+                return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
+            return name
+        taken = f"{job.name} is taken at Kubernetes"
+        return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=taken)
+
+    @_asking
+    async def look(self, name: str, tag: str, work: Path) -> str | None:
+        """See the port."""
+        for each in _names(name):
+            there = await self.api.job(each)
+            if there is None:
+                return None
+            if _tag(there) == tag:
+                return each
+        return None
+
+    # Looking ------------------------------------------------------------------------------------
+
+    @_asking
+    async def queue(self) -> tuple[Queued, ...]:
+        """See the port: two requests."""
+        return tuple(row for job in await self._told() for row in _rows(job))
+
+    @_asking
+    async def books(self, local_ids: Collection[str]) -> tuple[Account, ...]:
+        """What Jobs and their pods still say; the finalizer keeps them until it is on record."""
+        wanted = set(local_ids)
+        return tuple(
+            account
+            for job in await self._told()
+            if job.name in wanted
+            for account in _accounts(job)
+        )
+
+    async def _told(self) -> list[JobTold]:
+        jobs = await self.api.jobs()  # before the pods: of what is listed they are there then
+        return jobs_told(jobs, await self.api.pods())
+
+    # Acting -------------------------------------------------------------------------------------
+
+    @_asking
+    async def stop(self, local_ids: Collection[str]) -> None:
+        """See the port: a Job that is deleted starts nothing, and its pods are told to stop."""
+        for name in local_ids:
+            await self._delete(name)
+
+    @_asking
+    async def remove(self, local_id: str, indices: Runs | None = None) -> None:
+        """See the port. Elements that have no pod yet find their claims taken."""
+        for job in await self._told():
+            if job.name == local_id:
+                for index, pod in job.pods.items():
+                    if told.phase(pod) not in told.TERMINAL and (
+                        indices is None or index in indices
+                    ):
+                        await self.api.delete_pod(pod["metadata"]["name"], 1)
+        if indices is None:
+            await self._delete(local_id)
+
+    @_asking
+    async def widen(self, local_id: str, width: int) -> None:
+        """More at once. Never fewer: Kubernetes would end what runs; elements that are taken
+        back find their claims taken."""
+        job = await self.api.job(local_id)
+        if job is not None and int(job["spec"].get("parallelism", 1)) < width:
+            await self.api.patch_job(local_id, {"spec": {"parallelism": width}})
+
+    @_asking
+    async def release(self) -> None:
+        """Let go of Jobs whose end is on record, or whose attempt was forgotten; what is left of
+        them at the cluster is deleted."""
+        for job in jobs_told(await self.api.jobs(), ()):
+            if await asyncio.to_thread(_on_record, Path(job.note[DIRECTORY])):
+                if job.over:
+                    await self._let_go(job.body, {"spec": {"ttlSecondsAfterFinished": KEPT_S}})
+                else:
+                    await self._delete(job.name)
+
+    async def _delete(self, name: str) -> None:
+        """Its end needs no witness: it was called off, which is on record."""
+        job = await self.api.job(name)
+        if job is not None:
+            await self.api.delete_job(name)
+            job = await self.api.job(name)
+        if job is not None:
+            await self._let_go(job, {})
+
+    async def _let_go(self, job: Object, patch: dict[str, Any]) -> None:
+        metadata = job["metadata"]
+        kept = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
+        if FINALIZER in (metadata.get("finalizers") or ()):
+            seen = {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}
+            await self.api.patch_job(metadata["name"], patch | {"metadata": seen})
+
+
+def _names(name: str) -> Iterator[str]:
+    """Names to submit under, the attempt's own first: others are free to use it too."""
+    label = name.replace(".", "-p")
+    if len(label) > NAME_CHARS_MAX:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+        label = f"{label[: NAME_CHARS_MAX - 11].rstrip('-')}-{digest}"
+    yield label
+    for nth in range(2, NAMES_MAX + 1):
+        yield f"{label}-tw{nth}"
+
+
+def _tag(job: Object) -> str:
+    return str((job["metadata"].get("annotations") or {}).get(TAG, ""))
+
+
+def _wanted(job: Submission, name: str) -> JobWanted:
+    order = job.order
+    has_cards = order.places and order.accelerator not in ("", "CPU")
+    return JobWanted(
+        name=name,
+        tag=job.tag,
+        uid=order.uid,
+        script=job.script,
+        work=job.work,
+        user=os.getuid(),
+        group=os.getgid(),
+        indices=job.indices,
+        width=job.width,
+        cards=len(order.places[0].accelerators) if has_cards else 0,
+        cpus_milli=order.cpus_milli,
+        memory_bytes=order.memory_bytes,
+        max_runtime_s=order.max_runtime_s,
+        grace_s=order.grace_s,
+    )
+
+
+def _rows(job: JobTold) -> Iterator[Queued]:
+    """What of a Job has not ended. A pod that has a node may run already, whatever its phase:
+    its kubelet tells with a delay."""
+    rest = job.indices or SINGLE
+    for index, pod in job.pods.items():
+        rest = rest.difference(Runs(((index, index),)))
+        phase = told.phase(pod)
+        if phase in told.TERMINAL:
+            continue
+        live, text = Live.UNKNOWN, told.live_text(pod)
+        if phase == "Running":
+            live = Live.RUNNING
+        elif phase == "Pending" and not pod["spec"].get(told.BOUND):
+            live = Live.PENDING
+        yield Queued(job.name, job.tag, Runs(((index, index),)), live, text)
+    rest = rest.difference(job.done("completedIndexes")).difference(job.done("failedIndexes"))
+    if rest and not job.over:
+        text = "suspended, as by Kueue" if job.suspended else "waits for its turn"
+        yield Queued(job.name, job.tag, rest, Live.PENDING, text)
+
+
+def _accounts(job: JobTold) -> Iterator[Account]:
+    succeeded = job.done("completedIndexes")
+    failed = job.done("failedIndexes")
+    for index in job.indices or SINGLE:
+        pod = job.pods.get(index)
+        if pod is not None:
+            yield _account(job, index, pod)
+        elif index in succeeded or (job.complete and job.indices is None):
+            yield Account(job.name, index, Outcome(OutcomeKind.SUCCEEDED))
+        elif index in failed or job.over:
+            yield Account(job.name, index, *_without_pod(job))
+        else:
+            yield Account(job.name, index, None)
+
+
+def _account(job: JobTold, index: int, pod: Object) -> Account:
+    ended = told.terminated(pod)
+    outcome, text = None, ""
+    if told.phase(pod) in told.TERMINAL:
+        outcome, text = _outcome(job, pod)
+    return Account(
+        local_id=job.name,
+        index=index,
+        outcome=outcome,
+        text=f"Kubernetes says {text}" if text else "",
+        started_ms=told.at_ms(ended.get("startedAt")),
+        ended_ms=told.at_ms(ended.get("finishedAt")),
+    )
+
+
+def _outcome(job: JobTold, pod: Object) -> tuple[Outcome, str]:
+    """How a pod ended, by the first of its witnesses that says more than an exit code."""
+    ended = told.terminated(pod)
+    if told.phase(pod) == "Succeeded":
+        return Outcome(OutcomeKind.SUCCEEDED), ""
+    if job.deleted:
+        return Outcome(OutcomeKind.CANCELLED), "the Job was deleted"
+    if ended.get("reason") == "OOMKilled":
+        return Outcome(OutcomeKind.OUT_OF_MEMORY), "OOMKilled"
+    if (pod.get("status") or {}).get("reason") == "DeadlineExceeded":
+        return Outcome(OutcomeKind.TIMED_OUT), "DeadlineExceeded"
+    taken = told.disruption(pod)
+    if taken is not None:
+        gone = taken[0] in told.NODE_GONE or taken[0] == "NodeLost"
+        return Outcome(OutcomeKind.LOST if gone else OutcomeKind.PREEMPTED), taken[1]
+    if job.suspended:
+        return Outcome(OutcomeKind.PREEMPTED), "the Job was suspended"
+    if "deletionTimestamp" in pod["metadata"]:
+        return Outcome(OutcomeKind.CANCELLED), "its pod was deleted"
+    if "exitCode" not in ended:
+        return Outcome(OutcomeKind.LOST), "its pod failed, and no exit code is known"
+    return outcome_of(int(ended["exitCode"])), str(ended.get("reason", ""))
+
+
+def _without_pod(job: JobTold) -> tuple[Outcome, str]:
+    if job.deleted:
+        return Outcome(OutcomeKind.CANCELLED), "Kubernetes says the Job was deleted"
+    reason, message = job.failure or ("", "")
+    return Outcome(OutcomeKind.LOST), f"its pod is gone: {reason} {message}".strip()
+
+
+def _on_record(root: Path) -> bool:
+    """Whether nothing more has to be learned for the attempt whose files lie there."""
+    if not root.exists():
+        return True
+    attempt = restore(AttemptDir(root.parent.parent, root.name))
+    return attempt is not None and attempt.outcome is not None

@@ -1,0 +1,1 @@
+"""A Kubernetes cluster as the agent sees it: its API, and where in it this site is."""

@@ -1,0 +1,211 @@
+"""The few requests to a Kubernetes API server that an agent makes, typed by what can go wrong.
+
+Objects are the JSON of https://kubernetes.io/docs/reference/kubernetes-api/. Whatever the server
+may not know is asked for strictly, so that an old one refuses instead of leaving it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from regional_agent.kubernetes.site import KubernetesSite
+
+SAID_CHARS_MAX = 300
+LABEL_SITE, LABEL_ATTEMPT = "tradewind.dev/site", "tradewind.dev/attempt"
+TAG, DIRECTORY, INDICES = (f"tradewind.dev/{each}" for each in ("tag", "directory", "indices"))
+"""Annotations of our Jobs: whose it is, where its files lie, which elements it has."""
+FINALIZER = "tradewind.dev/end-on-record"
+JOB_NAME, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+"""Labels and annotations that the Job controller gives to pods."""
+MERGE = "application/merge-patch+json"
+Object = Mapping[str, Any]
+
+
+class KubernetesSilent(Exception):
+    """No answer, or not what it should be (5xx, 429, no JSON): nothing is known about the
+    effect."""
+
+
+class KubernetesRefused(Exception):
+    """The server answered, and will not do it; the text is its own, shortened."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Conflict(KubernetesRefused):
+    """409: the name is taken, or the object has changed since it was read."""
+
+
+class NotThere(KubernetesRefused):
+    """404."""
+
+
+class Expired(KubernetesRefused):
+    """410: what was asked about is history; ask anew."""
+
+
+class Invalid(KubernetesRefused):
+    """400 or 422: the object itself is wrong."""
+
+
+_KINDS = {400: Invalid, 404: NotThere, 409: Conflict, 410: Expired, 422: Invalid}
+_TOO_MANY, _SERVER, _CLIENT = 429, 500, 400
+
+
+@dataclass(slots=True)
+class KubernetesApi:
+    """Asks one API server about one namespace. Every method may raise KubernetesSilent and
+    KubernetesRefused."""
+
+    site: KubernetesSite
+    _session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def version(self) -> str:
+        """The server's version, such as `v1.33.1`."""
+        return str((await self._ask("GET", "/version"))["gitVersion"])
+
+    async def create_job(self, body: Object) -> Object:
+        """Raises Conflict where the name is taken, Invalid for a Job the server does not
+        understand."""
+        return await self._ask("POST", self._jobs() + "?fieldValidation=Strict", body)
+
+    async def job(self, name: str) -> Object | None:
+        """One Job by its name."""
+        try:
+            return await self._ask("GET", self._jobs(name))
+        except NotThere:
+            return None
+
+    async def jobs(self) -> list[Object]:
+        """This site's Jobs."""
+        return await self._list(self._jobs() + self._ours())
+
+    async def patch_job(self, name: str, patch: Object) -> bool:
+        """Merge into a Job; False if there is none, or if it is not any more at the
+        `resourceVersion` in the patch."""
+        try:
+            await self._ask("PATCH", self._jobs(name), patch, MERGE)
+        except (NotThere, Conflict):
+            return False
+        return True
+
+    async def delete_job(self, name: str) -> None:
+        """Delete a Job after its pods, which are told to stop and have their grace. Unknown:
+        nothing."""
+        await self._delete(self._jobs(name), {"propagationPolicy": "Foreground"})
+
+    async def delete_pod(self, name: str, grace_s: int) -> None:
+        """Delete a pod. Unknown: nothing."""
+        await self._delete(f"{self._space()}/pods/{quote(name)}", {"gracePeriodSeconds": grace_s})
+
+    async def pods(self) -> list[Object]:
+        """Pods of this site's Jobs."""
+        return await self._list(f"{self._space()}/pods{self._ours()}")
+
+    async def all_pods(self) -> tuple[list[Object], bool]:
+        """Pods that hold something of a node, and whether they are those of all namespaces: the
+        site may not let us see others."""
+        busy = "?fieldSelector=" + quote("status.phase!=Succeeded,status.phase!=Failed")
+        try:
+            return await self._list("/api/v1/pods" + busy), True
+        except KubernetesRefused as refused:
+            if refused.status != 403:  # noqa: PLR2004 - forbidden
+                raise
+        return await self._list(f"{self._space()}/pods{busy}"), False
+
+    async def nodes(self) -> list[Object]:
+        """Every node."""
+        return await self._list("/api/v1/nodes")
+
+    # Inside -------------------------------------------------------------------------------------
+
+    def _space(self) -> str:
+        return f"/api/v1/namespaces/{quote(self.site.namespace)}"
+
+    def _jobs(self, name: str = "") -> str:
+        path = f"/apis/batch/v1/namespaces/{quote(self.site.namespace)}/jobs"
+        return f"{path}/{quote(name)}" if name else path
+
+    def _ours(self) -> str:
+        return "?labelSelector=" + quote(f"{LABEL_SITE}={self.site.mark()}")
+
+    async def _list(self, path: str) -> list[Object]:
+        return list((await self._ask("GET", path)).get("items") or ())
+
+    async def _delete(self, path: str, options: Object) -> None:
+        try:
+            kind = {"kind": "DeleteOptions", "apiVersion": "v1"}
+            await self._ask("DELETE", path, kind | dict(options))
+        except NotThere:
+            return
+
+    async def _ask(
+        self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
+    ) -> Object:
+        try:
+            status, text = await self._sent(method, path, body, kind)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
+            why = str(problem) or type(problem).__name__
+            raise KubernetesSilent(f"Kubernetes cannot be asked: {why}") from problem
+        if status >= _SERVER or status == _TOO_MANY:
+            raise KubernetesSilent(f"Kubernetes answers {status}: {_said(text)}")
+        if status >= _CLIENT:
+            refused = _KINDS.get(status, KubernetesRefused)
+            raise refused(status, _said(text))
+        try:
+            found = json.loads(text)
+        except ValueError as problem:
+            raise KubernetesSilent(f"Kubernetes answers no JSON: {_said(text)}") from problem
+        if not isinstance(found, dict):
+            raise KubernetesSilent(f"Kubernetes answers no object: {_said(text)}")
+        return found
+
+    async def _sent(
+        self, method: str, path: str, body: Object | None, kind: str
+    ) -> tuple[int, str]:
+        if self._session is None:
+            trust = ssl.create_default_context(cafile=self.site.ca_file or None)
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self.site.within_s),
+                connector=aiohttp.TCPConnector(ssl=trust),
+            )
+        headers = {"Accept": "application/json"}
+        if self.site.token_file:  # read anew: the cluster replaces it every hour
+            token = await asyncio.to_thread(Path(self.site.token_file).read_text)
+            headers["Authorization"] = f"Bearer {token.strip()}"
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), kind
+        url = self.site.url + path
+        async with self._session.request(
+            method, url, data=data, headers=headers, allow_redirects=False
+        ) as answer:
+            raw = await answer.read()
+            return answer.status, raw.decode(errors="replace")
+
+
+def _said(text: str) -> str:
+    """The message of a Status object, else what there is."""
+    try:
+        found = json.loads(text)
+        text = str(found.get("message") or text)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(text.split())[:SAID_CHARS_MAX]

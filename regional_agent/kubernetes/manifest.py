@@ -1,0 +1,154 @@
+"""A part of an attempt as a Job: https://kubernetes.io/docs/concepts/workloads/controllers/job/
+
+Nothing is ever tried again by the cluster: an attempt is the broker's to repeat. A pod mounts the
+attempt's directory, and nothing beside it, under the agent's own path, and runs a script there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from federation.runs import Runs
+from regional_agent.kubernetes.api import (
+    DIRECTORY,
+    FINALIZER,
+    INDICES,
+    LABEL_ATTEMPT,
+    LABEL_SITE,
+    TAG,
+)
+from regional_agent.kubernetes.site import KubernetesSite
+
+GPU = "nvidia.com/gpu"
+STOPPING_S = 310
+"""The script ends its program when the grace it is told is over; this is for a script that does
+not, at least."""
+STARTING_S = 600
+"""What may go by between a pod's start and its program's: images, volumes."""
+VOLUME, CONTAINER = "tradewind", "job"
+
+
+@dataclass(frozen=True, slots=True)
+class JobWanted:
+    """What a Job is made of. `indices` None: no array. Amounts are per pod, 0 = none asked for;
+    `user` and `group` own the files of the agent."""
+
+    name: str
+    tag: str
+    uid: str
+    script: Path
+    work: Path
+    user: int
+    group: int
+    indices: Runs | None = None
+    width: int = 1
+    cards: int = 0
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    max_runtime_s: int = 0
+    grace_s: int = 30
+
+
+def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
+    """The Job. The time limit is a pod's, because that of a Job counts the wait for a node too
+    and is one for all elements of an array."""
+    labels = {
+        "app.kubernetes.io/managed-by": "tradewind",
+        LABEL_SITE: site.mark(),
+        LABEL_ATTEMPT: wanted.uid,
+    }
+    notes = {TAG: wanted.tag, DIRECTORY: str(wanted.script.parent)}
+    spec: dict[str, Any] = {
+        "backoffLimit": 0,
+        "podReplacementPolicy": "Failed",
+        "template": {"metadata": {"labels": labels}, "spec": _pod(site, wanted)},
+    }
+    if wanted.indices is not None:
+        notes[INDICES] = str(wanted.indices)
+        del spec["backoffLimit"]  # of the whole: one that fails would end the others
+        spec |= {
+            "completionMode": "Indexed",
+            "completions": wanted.indices.count,
+            "parallelism": wanted.width,
+            "backoffLimitPerIndex": 0,
+            "maxFailedIndexes": wanted.indices.count,
+        }
+    metadata: dict[str, Any] = {
+        "name": wanted.name,
+        "labels": dict(labels),
+        "annotations": notes,
+        "finalizers": [FINALIZER],
+    }
+    if site.queue:
+        metadata["labels"]["kueue.x-k8s.io/queue-name"] = site.queue
+        spec["suspend"] = True  # until Kueue lets it go, also where its webhook is away
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(wanted.grace_s, STOPPING_S) + 10,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsUser": wanted.user,
+            "runAsGroup": wanted.group,
+            "runAsNonRoot": wanted.user != 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(site, wanted)],
+        "volumes": [{"name": VOLUME, **_volume(site)}],
+    }
+    if wanted.max_runtime_s:
+        limit_s = wanted.max_runtime_s + wanted.grace_s + STARTING_S
+        pod["activeDeadlineSeconds"] = limit_s
+    if site.node_selector:
+        pod["nodeSelector"] = dict(site.node_selector)
+    if wanted.cards:
+        pod["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    return pod
+
+
+def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
+    root = wanted.script.parent
+    mounted = {
+        "name": VOLUME,
+        "mountPath": str(root),
+        "subPath": str(root.relative_to(site.mount)),  # no key, no journal, no foreign file
+    }
+    env: list[dict[str, Any]] = [
+        {"name": "TW_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "TW_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    if wanted.indices is not None:
+        env.append({"name": "TW_OFFSET", "value": str(wanted.indices.runs[0][0])})
+    requests = {"cpu": f"{max(wanted.cpus_milli, 1)}m"}
+    limits: dict[str, str] = {}
+    if wanted.memory_bytes:
+        requests["memory"] = limits["memory"] = str(wanted.memory_bytes)
+    if wanted.cards:  # a pod's own cards are numbered from 0
+        requests[GPU] = limits[GPU] = str(wanted.cards)
+        shown = ",".join(map(str, range(wanted.cards)))
+        env.append({"name": "CUDA_VISIBLE_DEVICES", "value": shown})
+    return {
+        "name": CONTAINER,
+        "image": site.image,
+        "command": ["/bin/sh", str(wanted.script)],
+        "workingDir": str(wanted.work),
+        "env": env,
+        "resources": {"requests": requests, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [mounted],
+    }
+
+
+def _volume(site: KubernetesSite) -> dict[str, Any]:
+    if site.host_path:
+        return {"hostPath": {"path": site.host_path, "type": "Directory"}}
+    return {"persistentVolumeClaim": {"claimName": site.volume_claim}}

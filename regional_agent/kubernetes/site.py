@@ -1,0 +1,38 @@
+"""How a site's Kubernetes is reached, and what its jobs run in: settings, not observations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSite:
+    """`url` of the API server; empty files: no token is asked for, the system's authorities.
+
+    Exactly one of `volume_claim` and `host_path` says where the nodes find what the agent has
+    at `mount`, at or above its state directory; pods find their attempt's under the same path.
+    `queue`: a LocalQueue of Kueue, empty for none. `types`: what the label
+    `nvidia.com/gpu.product` means where it leaves that open."""
+
+    url: str
+    namespace: str
+    image: str
+    mount: Path
+    volume_claim: str = ""
+    host_path: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+    queue: str = ""
+    node_selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    within_s: float = 30.0
+
+    def mark(self) -> str:
+        """What tells this agent's objects from those of others in the namespace: where its files
+        lie."""
+        said = "\0".join((self.volume_claim, self.host_path, str(self.mount)))
+        return hashlib.sha256(said.encode()).hexdigest()[:16]

@@ -1,0 +1,164 @@
+"""What Jobs and pods say, as the port of a batch system has it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from federation.runs import Runs, parse_runs
+from federation.units import parse_rfc3339_ms
+from regional_agent.kubernetes.api import DIRECTORY, INDEX, INDICES, JOB_NAME, TAG, Object
+
+BOUND, TERMINAL = "nodeName", ("Succeeded", "Failed")
+NODE_GONE = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
+"""Reasons of the condition DisruptionTarget, the rest of which are preemptions and evictions:
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTold:
+    """One of our Jobs. `over`: it will start no pod any more. `pods`: the newest by index."""
+
+    body: Object
+    pods: Mapping[int, Object]
+
+    @property
+    def name(self) -> str:
+        """Its name, which is the local id."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def note(self) -> Mapping[str, str]:
+        """Its annotations."""
+        return self.body["metadata"].get("annotations") or {}
+
+    @property
+    def tag(self) -> str:
+        """Whose it is; empty for none of ours."""
+        return self.note.get(TAG, "")
+
+    @property
+    def indices(self) -> Runs | None:
+        """Of its elements; None if it is no array."""
+        said = self.note.get(INDICES, "")
+        return parse_runs(said) if said else None
+
+    @property
+    def deleted(self) -> bool:
+        """Somebody deleted it; it is there until its finalizers are gone."""
+        return "deletionTimestamp" in self.body["metadata"]
+
+    @property
+    def suspended(self) -> bool:
+        """Held back, as by Kueue."""
+        return bool(self.body["spec"].get("suspend"))
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Reason and message of its failure."""
+        for each in self.conditions:
+            if each.get("type") == "Failed" and each.get("status") == "True":
+                return str(each.get("reason", "")), str(each.get("message", ""))
+        return None
+
+    @property
+    def complete(self) -> bool:
+        """All of it succeeded."""
+        return any(e.get("type") == "Complete" and e["status"] == "True" for e in self.conditions)
+
+    @property
+    def conditions(self) -> list[dict[str, Any]]:
+        """Its conditions."""
+        return (self.body.get("status") or {}).get("conditions") or []
+
+    @property
+    def over(self) -> bool:
+        """See above."""
+        return self.deleted or self.complete or self.failure is not None
+
+    def element(self, completion_index: int) -> int:
+        """The index of an element, of which Kubernetes counts from 0."""
+        return completion_index + (self.indices.runs[0][0] if self.indices else 0)
+
+    def done(self, which: str) -> Runs:
+        """Elements in `completedIndexes` or `failedIndexes`."""
+        said = str((self.body.get("status") or {}).get(which) or "")
+        if not said:
+            return Runs()
+        at = self.element(0)
+        return Runs.of((a + at, b + at) for a, b in parse_runs(said).runs)
+
+
+def jobs_told(jobs: Iterable[Object], pods: Iterable[Object]) -> list[JobTold]:
+    """Our Jobs with their pods."""
+    by_job: dict[str, list[Object]] = defaultdict(list)
+    for pod in pods:
+        by_job[(pod["metadata"].get("labels") or {}).get(JOB_NAME, "")].append(pod)
+    found = []
+    for job in jobs:
+        newest: dict[int, Object] = {}
+        for pod in sorted(by_job[job["metadata"]["name"]], key=_made):
+            newest[_index(job, pod)] = pod
+        found.append(JobTold(job, newest))
+    return [each for each in found if each.tag and DIRECTORY in each.note]
+
+
+def live_text(pod: Object) -> str:
+    """What a pod that has not begun waits for, in the words of the cluster."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting:
+            return _sentence(waiting)
+    for each in status.get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "False":
+            return _sentence(each)
+    return str(status.get("phase", ""))
+
+
+def phase(pod: Object) -> str:
+    """Pending, Running, Succeeded, Failed, or what this version has not heard of."""
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def disruption(pod: Object) -> tuple[str, str] | None:
+    """Reason and sentence of who took a pod away."""
+    status = pod.get("status") or {}
+    if status.get("reason") in ("Evicted", "Preempting", "NodeLost", "Terminated", "NodeShutdown"):
+        return str(status["reason"]), _sentence(status)
+    for each in status.get("conditions") or ():
+        if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
+            return str(each.get("reason", "")), _sentence(each)
+    return None
+
+
+def terminated(pod: Object) -> Mapping[str, Any]:
+    """How the container of a pod ended: `exitCode`, `reason`, `startedAt`, `finishedAt`."""
+    for each in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended: Mapping[str, Any] | None = (each.get("state") or {}).get("terminated")
+        if ended:
+            return ended
+    return {}
+
+
+def at_ms(said: object) -> int:
+    """A time of the API as epoch ms; 0 for none."""
+    return parse_rfc3339_ms(str(said)) if said else 0
+
+
+def _made(pod: Object) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return str(metadata.get("creationTimestamp", "")), str(metadata["name"])
+
+
+def _index(job: Object, pod: Object) -> int:
+    said = (pod["metadata"].get("annotations") or {}).get(INDEX, "0")
+    notes = job["metadata"].get("annotations") or {}
+    first = parse_runs(notes[INDICES]).runs[0][0] if notes.get(INDICES) else 0
+    return first + int(said)
+
+
+def _sentence(said: Mapping[str, Any]) -> str:
+    return ": ".join(str(said[k]) for k in ("reason", "message") if said.get(k))

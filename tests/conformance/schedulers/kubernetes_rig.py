@@ -1,0 +1,168 @@
+"""Kubernetes under the conformance suite: the contract server, whose pods are processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from federation.system import SystemClock
+from regional_agent.act.schedulers.batch.following import Pace
+from regional_agent.act.schedulers.batch.scheduler import (
+    CRASH_POINTS,
+    BatchScheduler,
+    BatchSettings,
+)
+from regional_agent.act.schedulers.kubernetes import Kubernetes
+from regional_agent.act.schedulers.port import LaunchOrder, LocalScheduler
+from regional_agent.conformance.files import SharedFiles, shell_order
+from regional_agent.conformance.rig import Ability, Break, Crashed, Program
+from regional_agent.kubernetes.api import KubernetesApi
+from regional_agent.kubernetes.manifest import JobWanted, manifest
+from regional_agent.kubernetes.site import KubernetesSite
+from tests.schedulers.kubernetes_cluster import JOB_LABEL, Cluster
+from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, KubernetesServer
+
+QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=3.0)
+
+
+def contract_site(state: Path, url: str) -> KubernetesSite:
+    token = state / "token"
+    token.write_text(TOKEN + "\n")
+    return KubernetesSite(
+        url=url, namespace=NAMESPACE, image="jobs:1", mount=state, host_path=str(state),
+        token_file=str(token),
+    )  # fmt: skip
+
+
+class KubernetesRig:
+    """Crash points raise in the adapter: between any two of them a kill leaves the same."""
+
+    kind = "kubernetes"
+    patience_s = 20.0
+    isolation = "shared-uid"
+    crash_points = CRASH_POINTS
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        state.mkdir(parents=True, exist_ok=True)
+        self.files = SharedFiles(state)
+        self.files.hide_secrets()
+        self.server = KubernetesServer(Cluster())
+        self.api: KubernetesApi | None = None
+        self._scheduler: BatchScheduler | None = None
+        self._others: list[str] = []
+
+    async def open(self, crash_at: str = "") -> LocalScheduler:
+        if self.api is None:
+            await self.server.start()
+            self.api = KubernetesApi(contract_site(self.state, self.server.url))
+        if self._scheduler is not None:
+            await self._scheduler.close()
+
+        def reached(point: str) -> None:
+            if point == crash_at:
+                raise Crashed(point)
+
+        settings = BatchSettings(self.state, (("PATH", "/usr/bin:/bin"),), QUICK)
+        self.system = Kubernetes(self.api)
+        self._scheduler = BatchScheduler(settings, self.system, SystemClock(), reached)
+        return self._scheduler
+
+    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
+        return shell_order(uid, program, **changes)
+
+    async def begun(self, uid: str) -> Counter[str]:
+        return await self.files.begun(uid)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self.files.secrets
+
+    @property
+    def abilities(self) -> Mapping[Ability, Break]:
+        return {
+            Ability.REMOVE: self._remove,
+            Ability.REQUEUE: self._suspend,
+            Ability.UNKNOWN_STATE: self._be_strange,
+            Ability.NAMESAKE: self._namesake,
+            Ability.FILL: self._fill,
+            Ability.NODE_DIES: self._node_dies,
+        }
+
+    async def heal(self) -> None:
+        self.server.cluster.strange = False
+        if not self.server.cluster.store.nodes:
+            self.server.cluster.add_node()
+        for job in self.server.cluster.store.jobs.values():
+            job["spec"]["suspend"] = False
+        for name in self._others:
+            job = self.server.cluster.store.jobs.get(name)
+            if job is not None:
+                job["metadata"]["finalizers"] = []
+                self.server.cluster.delete_job(job, "Background")
+                for pod in self.server.cluster.pods_of(job):
+                    self.server.cluster.delete_pod(pod, 0)
+        self._others.clear()
+
+    async def _local_id(self, uid: str) -> str:
+        assert self._scheduler is not None
+        local_id = await self._scheduler.find(uid)
+        assert local_id is not None
+        return local_id
+
+    async def _remove(self, uid: str) -> None:
+        """By `kubectl delete job`."""
+        job = self.server.cluster.store.jobs[await self._local_id(uid)]
+        self.server.cluster.delete_job(job, "Background")
+
+    async def _suspend(self, uid: str) -> None:
+        """As Kueue does to what it preempts; it lets it go again by itself."""
+        job = self.server.cluster.store.jobs[await self._local_id(uid)]
+        job["spec"]["suspend"] = True
+        await asyncio.sleep(0.5)
+        job["spec"]["suspend"] = False
+
+    async def _be_strange(self, uid: str) -> None:
+        self.server.cluster.strange = True
+
+    async def _node_dies(self, uid: str) -> None:
+        local_id = await self._local_id(uid)
+        for pod in self.server.cluster.store.pods.values():
+            if pod["metadata"]["labels"][JOB_LABEL] == local_id:
+                await self.server.cluster.node_dies(pod["spec"]["nodeName"])
+                return
+
+    async def _namesake(self, uid: str) -> None:
+        await self._submit_other(uid, 1)
+
+    async def _fill(self, uid: str) -> None:
+        name = f"others-{uid}"
+        await self._submit_other(name, self.server.cluster.cpus)
+        for _ in range(300):
+            pods = self.server.cluster.pods_of(self.server.cluster.store.jobs[name])
+            if pods and pods[0]["status"]["phase"] == "Running":
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the site is not full")
+
+    async def _submit_other(self, name: str, cpus: int) -> None:
+        assert self.api is not None
+        wanted = JobWanted(
+            name, "somebody", "others", self.state / "others.sh", self.state, 0, 0,
+            cpus_milli=cpus * 1000,
+        )  # fmt: skip
+        (self.state / "others.sh").write_text("sleep 300\n")
+        body = manifest(self.api.site, wanted)
+        body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = {}
+        await self.api.create_job(body)
+        self._others.append(name)
+
+    async def close(self) -> None:
+        if self._scheduler is not None:
+            await self._scheduler.close()
+        if self.api is not None:
+            await self.api.close()
+        await self.server.stop()
+        assert not self.server.refused, self.server.refused

@@ -1,0 +1,405 @@
+"""One node, its kubelet, the scheduler and the Job controller of a cluster of the tests' own:
+pods run as processes of this host, with the command and the environment of their container."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Object = dict[str, Any]
+GPU = "nvidia.com/gpu"
+MIB, GIB = 2**20, 2**30
+TICK_S = 0.03
+JOB_LABEL = "batch.kubernetes.io/job-name"
+INDEX_NOTE = "batch.kubernetes.io/job-completion-index"
+POD_FINALIZER = "batch.kubernetes.io/job-tracking"
+TERMINAL = ("Succeeded", "Failed")
+
+
+def now() -> str:
+    """As the API writes it: whole seconds."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def quantity(said: str) -> float:
+    """An amount such as `500m`, `2Gi`, `4`."""
+    for suffix, factor in (("m", 1e-3), ("Ki", 2**10), ("Mi", MIB), ("Gi", GIB)):
+        if said.endswith(suffix):
+            return float(said.removesuffix(suffix)) * factor
+    return float(said)
+
+
+def requests_of(pod: Object) -> dict[str, float]:
+    found: dict[str, float] = {"pods": 1}
+    for container in pod["spec"]["containers"]:
+        for name, said in (container["resources"].get("requests") or {}).items():
+            found[name] = found.get(name, 0) + quantity(said)
+    return found
+
+
+class Store:
+    """Objects by kind and name, each with a uid and the version of its last change."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Object] = {}
+        self.pods: dict[str, Object] = {}
+        self.nodes: dict[str, Object] = {}
+        self.versions = itertools.count(1)
+
+    def touch(self, thing: Object) -> None:
+        thing["metadata"]["resourceVersion"] = str(next(self.versions))
+
+    def add(self, kind: dict[str, Object], thing: Object) -> None:
+        metadata = thing["metadata"]
+        metadata |= {"uid": f"uid-{next(self.versions)}", "creationTimestamp": now()}
+        kind[metadata["name"]] = thing
+        self.touch(thing)
+
+
+class Cluster:
+    """Everything behind the API."""
+
+    def __init__(self, *, cpus: int = 8, cards: int = 8) -> None:
+        self.store = Store()
+        self.ran: list[str] = []
+        """Every pod whose container was started, in order: what really happened."""
+        self.strange = False
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._deadlines: dict[str, float] = {}
+        self._limits: dict[str, float] = {}
+        self._killed_for: dict[str, str] = {}
+        self._suspended: set[str] = set()
+        self._names = itertools.count(1)
+        self._task: asyncio.Task[None] | None = None
+        self.cpus, self.cards = cpus, cards
+        self.add_node()
+
+    def add_node(self, name: str = "node-1") -> None:
+        amounts = {"cpu": str(self.cpus), "memory": "64Gi", GPU: str(self.cards), "pods": "110"}
+        self.store.add(
+            self.store.nodes,
+            {
+                "metadata": {"name": name, "labels": {f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"}},
+                "spec": {},
+                "status": {
+                    "allocatable": amounts,
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            },
+        )
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for name, process in self._processes.items():
+            _kill_tree(name)
+            await process.wait()
+
+    async def _run(self) -> None:
+        while True:
+            for job in list(self.store.jobs.values()):
+                self._control(job)
+            for pod in list(self.store.pods.values()):
+                await self._keep(pod)
+            for name, job in list(self.store.jobs.items()):
+                self._collect(name, job)
+            await asyncio.sleep(TICK_S)
+
+    # The Job controller ---------------------------------------------------------------------
+
+    def pods_of(self, job: Object) -> list[Object]:
+        name = job["metadata"]["name"]
+        return [p for p in self.store.pods.values() if p["metadata"]["labels"][JOB_LABEL] == name]
+
+    def _control(self, job: Object) -> None:
+        """https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/job"""
+        status, spec = job["status"], job["spec"]
+        before = copy.deepcopy(status)
+        pods = self.pods_of(job)
+        ended = {p["metadata"]["name"]: p for p in pods if p["status"]["phase"] in TERMINAL}
+        for pod in ended.values():
+            pod["metadata"]["finalizers"] = []  # it is counted
+            if pod["metadata"]["name"] not in self._suspended:  # made anew when it is let go
+                self._count(job, pod)
+        live = [p for p in pods if p["metadata"]["name"] not in ended]
+        finished = bool(status.get("conditions"))
+        if not finished and "deletionTimestamp" not in job["metadata"]:
+            wanted = 0 if spec.get("suspend") else spec.get("parallelism", 1)
+            for pod in live[wanted:]:
+                if spec.get("suspend"):
+                    self._suspended.add(pod["metadata"]["name"])
+                self.delete_pod(pod)
+            self._make_pods(job, live, wanted)
+            self._conclude(job, live)
+        status["active"] = len(live)
+        if status != before:
+            self.store.touch(job)
+
+    def _count(self, job: Object, pod: Object) -> None:
+        status = job["status"]
+        which = "completed" if pod["status"]["phase"] == "Succeeded" else "failed"
+        index = int(pod["metadata"]["annotations"].get(INDEX_NOTE, 0))
+        seen: set[int] = status.setdefault(f"_{which}", set())
+        seen.add(index)
+        status["succeeded" if which == "completed" else "failed"] = len(seen)
+        if job["spec"].get("completionMode") == "Indexed":
+            status[f"{which}Indexes"] = _intervals(seen)
+
+    def _make_pods(self, job: Object, live: list[Object], wanted: int) -> None:
+        status, spec = job["status"], job["spec"]
+        if spec.get("completionMode") != "Indexed" and status.get("failed"):
+            return
+        taken = {int(p["metadata"]["annotations"].get(INDEX_NOTE, 0)) for p in live}
+        taken |= status.get("_completed", set()) | status.get("_failed", set())
+        free = (i for i in range(spec.get("completions", 1)) if i not in taken)
+        for index in itertools.islice(free, max(0, wanted - len(live))):
+            self._make_pod(job, index)
+
+    def _make_pod(self, job: Object, index: int) -> None:
+        name = job["metadata"]["name"]
+        template = copy.deepcopy(job["spec"]["template"])
+        indexed = job["spec"].get("completionMode") == "Indexed"
+        notes = {INDEX_NOTE: str(index)} if indexed else {}
+        middle = f"-{index}" if indexed else ""
+        if indexed:
+            source = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_NOTE}']"}}
+            for container in template["spec"]["containers"]:
+                container["env"].append({"name": "JOB_COMPLETION_INDEX", "valueFrom": source})
+        metadata = template.get("metadata") or {}
+        metadata |= {
+            "name": f"{name}{middle}-{next(self._names):05}",
+            "namespace": job["metadata"]["namespace"],
+            "annotations": notes,
+            "finalizers": [POD_FINALIZER],
+            "ownerReferences": [{"uid": job["metadata"]["uid"], "controller": True}],
+        }
+        metadata["labels"] = (metadata.get("labels") or {}) | {JOB_LABEL: name}
+        pod = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+        self.store.add(self.store.pods, pod)
+
+    def _conclude(self, job: Object, live: list[Object]) -> None:
+        status, spec = job["status"], job["spec"]
+        succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
+        count = spec.get("completions", 1)
+        if spec.get("completionMode") == "Indexed":
+            done, bad, reason = succeeded + failed >= count, failed > 0, "FailedIndexes"
+        else:
+            done, bad, reason = succeeded + failed > 0, failed > 0, "BackoffLimitExceeded"
+        if done and not live:
+            kind = {"type": "Failed", "reason": reason} if bad else {"type": "Complete"}
+            message = "Job has reached the specified backoff limit" if bad else ""
+            status["conditions"] = [{**kind, "status": "True", "message": message}]
+
+    # The scheduler and the kubelet ----------------------------------------------------------
+
+    async def _keep(self, pod: Object) -> None:
+        name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+        if phase in TERMINAL:
+            if "deletionTimestamp" in pod["metadata"] and not pod["metadata"]["finalizers"]:
+                self.store.pods.pop(name, None)
+        elif name in self._processes:
+            await self._watch(pod)
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._ended(pod, {"exitCode": 137, "reason": "Error"})
+        elif self._bind(pod):
+            await self._start(pod)
+
+    def _bind(self, pod: Object) -> bool:
+        needs = requests_of(pod)
+        for name, node in self.store.nodes.items():
+            if node["spec"].get("unschedulable"):
+                continue
+            free = {k: quantity(v) for k, v in node["status"]["allocatable"].items()}
+            for other in self.store.pods.values():
+                holds = other["spec"].get("nodeName") == name
+                if holds and other["status"]["phase"] not in TERMINAL:
+                    for key, amount in requests_of(other).items():
+                        free[key] = free.get(key, 0) - amount
+            if all(free.get(key, 0) >= amount for key, amount in needs.items()):
+                pod["spec"]["nodeName"] = name
+                self.store.touch(pod)
+                return True
+        if "conditions" not in pod["status"]:
+            message = f"0/{len(self.store.nodes)} nodes are available: Insufficient cpu."
+            pod["status"]["conditions"] = [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                 "message": message}
+            ]  # fmt: skip
+            self.store.touch(pod)
+        return False
+
+    async def _start(self, pod: Object) -> None:
+        (container,) = pod["spec"]["containers"]
+        name = pod["metadata"]["name"]
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name}
+        for each in container["env"]:
+            env[each["name"]] = each["value"] if "value" in each else _field(pod, each)
+        self.ran.append(name)
+        self._processes[name] = await asyncio.create_subprocess_exec(
+            *container["command"], env=env, cwd=container["workingDir"], start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        pod["status"] |= {"phase": "Running", "startTime": now(), "containerStatuses": [
+            {"name": container["name"], "state": {"running": {"startedAt": now()}}}
+        ]}  # fmt: skip
+        pod["status"].pop("conditions", None)
+        limits = container["resources"].get("limits") or {}
+        self._limits[name] = quantity(limits.get("memory", "0"))
+        if "activeDeadlineSeconds" in pod["spec"]:
+            self._deadlines[name] = time.monotonic() + pod["spec"]["activeDeadlineSeconds"]
+        self.store.touch(pod)
+
+    async def _watch(self, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        process, limit = self._processes[name], self._limits[name]
+        if limit and _rss(name) > limit:
+            self._killed_for[name] = "OOMKilled"
+            _kill_tree(name)
+        if time.monotonic() > self._deadlines.get(name, float("inf")):
+            self._killed_for[name] = "DeadlineExceeded"
+            _kill_tree(name)
+        if process.returncode is None:
+            return
+        _kill_tree(name)  # a container ends with its first process
+        del self._processes[name]
+        code = process.returncode
+        code = 128 - code if code < 0 else code
+        why = self._killed_for.pop(name, "")
+        if why == "DeadlineExceeded":
+            pod["status"]["reason"] = why
+        reason = "OOMKilled" if why == "OOMKilled" else "Error" if code else "Completed"
+        self._ended(pod, {"exitCode": code, "reason": reason})
+
+    def _ended(self, pod: Object, terminated: Object) -> None:
+        began = (pod["status"].get("containerStatuses") or [{}])[0].get("state") or {}
+        started = (began.get("running") or {}).get("startedAt", now())
+        state = {"terminated": {**terminated, "startedAt": started, "finishedAt": now()}}
+        pod["status"]["phase"] = "Failed" if terminated["exitCode"] else "Succeeded"
+        pod["status"]["containerStatuses"] = [{"name": "job", "state": state}]
+        self.store.touch(pod)
+
+    # Deleting -------------------------------------------------------------------------------
+
+    def delete_pod(self, pod: Object, grace_s: float | None = None) -> None:
+        """The kubelet tells the first process to stop, and kills the container after the
+        grace."""
+        name = pod["metadata"]["name"]
+        usual = pod["spec"]["terminationGracePeriodSeconds"]
+        limit = time.monotonic() + (usual if grace_s is None else grace_s)
+        if "deletionTimestamp" not in pod["metadata"]:
+            pod["metadata"]["deletionTimestamp"] = now()
+            self.store.touch(pod)
+            if name in self._processes:
+                with contextlib.suppress(ProcessLookupError):
+                    self._processes[name].send_signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(
+            max(0.0, limit - time.monotonic()), self._kill_late, name
+        )
+
+    def _kill_late(self, name: str) -> None:
+        if name in self._processes:
+            _kill_tree(name)
+
+    def delete_job(self, job: Object, policy: str) -> None:
+        job["metadata"].setdefault("finalizers", [])
+        if "deletionTimestamp" not in job["metadata"]:
+            job["metadata"]["deletionTimestamp"] = now()
+            if policy == "Foreground":
+                job["metadata"]["finalizers"].append("foregroundDeletion")
+            self.store.touch(job)
+
+    def _collect(self, name: str, job: Object) -> None:
+        """The garbage collector: dependents first, then what no finalizer holds."""
+        if "deletionTimestamp" not in job["metadata"]:
+            return
+        pods = self.pods_of(job)
+        for pod in pods:
+            pod["metadata"]["finalizers"] = [
+                f for f in pod["metadata"]["finalizers"] if f != POD_FINALIZER
+            ]
+            if "deletionTimestamp" not in pod["metadata"]:
+                self.delete_pod(pod)
+        finalizers = job["metadata"]["finalizers"]
+        if not pods and "foregroundDeletion" in finalizers:
+            finalizers.remove("foregroundDeletion")
+            self.store.touch(job)
+        if not finalizers:
+            del self.store.jobs[name]
+
+    # What may befall it ---------------------------------------------------------------------
+
+    async def node_dies(self, name: str) -> None:
+        """Power off and its object deleted: the pod collector fails and deletes its pods."""
+        self.store.nodes.pop(name)
+        for pod in list(self.store.pods.values()):
+            if pod["spec"].get("nodeName") == name and pod["status"]["phase"] not in TERMINAL:
+                pod_name = pod["metadata"]["name"]
+                _kill_tree(pod_name)
+                process = self._processes.pop(pod_name, None)
+                if process is not None:
+                    await process.wait()
+                pod["metadata"]["deletionTimestamp"] = now()
+                pod["status"]["phase"] = "Failed"
+                pod["status"].pop("containerStatuses", None)
+                pod["status"]["conditions"] = [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+                     "message": "PodGC: node no longer exists"}
+                ]  # fmt: skip
+                self.store.touch(pod)
+
+
+def _intervals(seen: set[int]) -> str:
+    parts: list[list[int]] = []
+    for each in sorted(seen):
+        if parts and parts[-1][1] == each - 1:
+            parts[-1][1] = each
+        else:
+            parts.append([each, each])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _field(pod: Object, said: Object) -> str:
+    path = said["valueFrom"]["fieldRef"]["fieldPath"]
+    known = {"metadata.name": pod["metadata"]["name"], "spec.nodeName": pod["spec"]["nodeName"]}
+    if path.startswith("metadata.annotations['"):
+        return str(pod["metadata"]["annotations"][path.split("'")[1]])
+    return str(known[path])
+
+
+def _members(pod: str) -> Iterator[int]:
+    """Processes of a pod's container, by their environment."""
+    mark = f"\0TW_POD={pod}\0".encode()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in b"\0" + Path(f"/proc/{entry}/environ").read_bytes():
+                    yield int(entry)
+
+
+def _kill_tree(pod: str) -> None:
+    for _ in range(3):
+        for pid in _members(pod):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _rss(pod: str) -> int:
+    total = 0
+    for pid in _members(pod):
+        with contextlib.suppress(OSError, IndexError):
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return total * os.sysconf("SC_PAGE_SIZE")

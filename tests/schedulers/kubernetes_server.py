@@ -1,0 +1,273 @@
+"""A contract server for the part of the Kubernetes API that the agent uses: strict about paths,
+verbs, content types, fields, versions and finalizers, over a cluster of the tests' own."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+from aiohttp import web
+
+from tests.schedulers.kubernetes_cluster import Cluster, Object, now
+
+TOKEN = "contract-token"  # noqa: S105
+NAMESPACE = "tradewind"
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+JOB_FIELDS = {
+    "": {"apiVersion", "kind", "metadata", "spec"},
+    "metadata": {"name", "namespace", "labels", "annotations", "finalizers"},
+    "spec": {
+        "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "completions", "parallelism",
+        "completionMode", "podReplacementPolicy", "suspend", "template",
+        "ttlSecondsAfterFinished", "activeDeadlineSeconds",
+    },
+    "spec.template": {"metadata", "spec"},
+    "spec.template.spec": {
+        "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds",
+        "automountServiceAccountToken", "enableServiceLinks", "securityContext", "containers",
+        "volumes", "nodeSelector", "tolerations",
+    },
+    "spec.template.spec.securityContext": {
+        "runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile",
+    },
+    "spec.template.spec.containers": {
+        "name", "image", "command", "workingDir", "env", "resources", "securityContext",
+        "volumeMounts",
+    },
+}  # fmt: skip
+MUTABLE = {"parallelism", "suspend", "ttlSecondsAfterFinished"}
+
+
+class Refused(Exception):
+    """An answer that is a Status."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason = code, reason
+
+
+class KubernetesServer:
+    """Serves one namespace on loopback."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.url = ""
+        self.refused: list[str] = []
+        """Requests no server would take: the agent is to make none."""
+        self.requests: list[str] = []
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int = 0) -> None:
+        app = web.Application()
+        jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        for verb, path, answer in (
+            ("GET", "/version", self._version),
+            ("GET", jobs, self._jobs),
+            ("POST", jobs, self._create),
+            ("GET", jobs + "/{name}", self._job),
+            ("PATCH", jobs + "/{name}", self._patch),
+            ("DELETE", jobs + "/{name}", self._delete_job),
+            ("GET", pods, self._pods),
+            ("GET", "/api/v1/pods", self._pods),
+            ("DELETE", pods + "/{name}", self._delete_pod),
+            ("GET", "/api/v1/nodes", self._nodes),
+        ):
+            app.router.add_route(verb, path, self._checked(answer))
+        app.router.add_route("*", "/{any:.*}", self._checked(self._nowhere))
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        await self.cluster.start()
+
+    async def stop(self) -> None:
+        await self.cluster.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _checked(self, answer: Any) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            self.requests.append(f"{request.method} {request.path}")
+            try:
+                if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+                    raise Refused(401, "Unauthorized", "Unauthorized")
+                code, body = await answer(request)
+            except Refused as refused:
+                if refused.code not in (404, 409) or request.path.startswith("/apis/x"):
+                    self.refused.append(f"{request.method} {request.path_qs}: {refused}")
+                code = refused.code
+                body = {
+                    "kind": "Status", "status": "Failure", "code": refused.code,
+                    "reason": refused.reason, "message": str(refused),
+                }  # fmt: skip
+            return web.json_response(body, status=code)
+
+        return handle
+
+    async def _nowhere(self, request: web.Request) -> tuple[int, Object]:
+        self.refused.append(f"{request.method} {request.path}: no such path")
+        raise Refused(404, "NotFound", "the server could not find the requested resource")
+
+    async def _version(self, request: web.Request) -> tuple[int, Object]:
+        return 200, {"major": "1", "minor": "33", "gitVersion": "v1.33.0"}
+
+    # Reading --------------------------------------------------------------------------------
+
+    async def _jobs(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("JobList", self.cluster.store.jobs, request)
+
+    async def _pods(self, request: web.Request) -> tuple[int, Object]:
+        found = self._list("PodList", self.cluster.store.pods, request)
+        if self.cluster.strange:
+            for pod in found["items"]:
+                if pod["status"]["phase"] == "Running":
+                    pod["status"]["phase"] = "Hovering"
+        return 200, found
+
+    async def _nodes(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("NodeList", self.cluster.store.nodes, request)
+
+    async def _job(self, request: web.Request) -> tuple[int, Object]:
+        return 200, _shown(self._one(self.cluster.store.jobs, request))
+
+    def _one(self, kind: dict[str, Object], request: web.Request) -> Object:
+        name = request.match_info["name"]
+        if name not in kind:
+            raise Refused(404, "NotFound", f'"{name}" not found')
+        return kind[name]
+
+    def _list(self, kind: str, of: dict[str, Object], request: web.Request) -> Object:
+        unknown = set(request.query) - {"labelSelector", "fieldSelector"}
+        if unknown:
+            raise Refused(400, "BadRequest", f"unknown parameters {unknown}")
+        items = [_shown(each) for each in of.values()]
+        for term in filter(None, request.query.get("labelSelector", "").split(",")):
+            key, sign, value = term.partition("=")
+            if not sign:
+                raise Refused(400, "BadRequest", f"unable to parse requirement: {term}")
+            items = [i for i in items if (i["metadata"].get("labels") or {}).get(key) == value]
+        for term in filter(None, request.query.get("fieldSelector", "").split(",")):
+            key, sign, value = term.partition("!=")
+            if not sign or key != "status.phase" or kind != "PodList":
+                raise Refused(400, "BadRequest", f"field label not supported: {term}")
+            items = [i for i in items if i["status"]["phase"] != value]
+        version = str(next(self.cluster.store.versions))
+        return {"kind": kind, "metadata": {"resourceVersion": version}, "items": items}
+
+    # Writing --------------------------------------------------------------------------------
+
+    async def _create(self, request: web.Request) -> tuple[int, Object]:
+        if request.query.get("fieldValidation") != "Strict":
+            raise Refused(400, "BadRequest", "the agent asks strictly")
+        job = await _body(request, "application/json")
+        _check_fields(job)
+        name = job["metadata"]["name"]
+        if name in self.cluster.store.jobs:
+            raise Refused(409, "AlreadyExists", f'jobs.batch "{name}" already exists')
+        self._check_job(job)
+        job["metadata"]["namespace"] = NAMESPACE
+        job["status"] = {}
+        self.cluster.store.add(self.cluster.store.jobs, job)
+        return 201, _shown(job)
+
+    def _check_job(self, job: Object) -> None:
+        """What validation of Jobs refuses."""
+        spec, name = job["spec"], job["metadata"]["name"]
+        pod = spec["template"]["spec"]
+        indexed = spec.get("completionMode") == "Indexed"
+        host = f"{name}-{spec.get('completions', 1) - 1}" if indexed else name
+        faults = {
+            "metadata.name: not a DNS label": not LABEL.fullmatch(host),
+            "restartPolicy: Never or OnFailure": pod.get("restartPolicy") != "Never",
+            "backoffLimitPerIndex: needs Indexed": "backoffLimitPerIndex" in spec and not indexed,
+            "maxFailedIndexes: needs backoffLimitPerIndex": "maxFailedIndexes" in spec
+            and "backoffLimitPerIndex" not in spec,
+            "maxFailedIndexes: more than completions": spec.get("maxFailedIndexes", 0)
+            > spec.get("completions", 1),
+            "podReplacementPolicy": spec.get("podReplacementPolicy") != "Failed",
+            "parallelism: below 0": spec.get("parallelism", 1) < 0,
+            "the agent tries nothing twice": not indexed and spec.get("backoffLimit") != 0,
+        }
+        for label in (job["metadata"].get("labels") or {}).values():
+            faults[f"label {label}"] = not re.fullmatch(r"[\w.-]{0,63}", label)
+        for each in job["metadata"].get("finalizers") or ():
+            faults[f"finalizer {each}: no domain"] = "/" not in each
+        mounts = [m for c in pod["containers"] for m in c["volumeMounts"]]
+        mounted = {m["name"] for m in mounts}
+        faults["subPath: relative, without .."] = any(
+            m["subPath"].startswith("/") or ".." in m["subPath"].split("/") for m in mounts
+        )
+        faults["volumeMounts: no such volume"] = mounted != {v["name"] for v in pod["volumes"]}
+        wrong = [fault for fault, holds in faults.items() if holds]
+        if wrong:
+            raise Refused(422, "Invalid", f'Job.batch "{name}" is invalid: {"; ".join(wrong)}')
+
+    async def _patch(self, request: web.Request) -> tuple[int, Object]:
+        change = await _body(request, "application/merge-patch+json")
+        job = self._one(self.cluster.store.jobs, request)
+        metadata = change.get("metadata") or {}
+        wanted = metadata.pop("resourceVersion", None)
+        if wanted is not None and wanted != job["metadata"]["resourceVersion"]:
+            raise Refused(409, "Conflict", "the object has been modified")
+        if set(change) - {"metadata", "spec"} or set(metadata) - {"finalizers", "annotations"}:
+            raise Refused(422, "Invalid", f"the agent changes no {sorted(change)}")
+        fixed = set(change.get("spec") or ()) - MUTABLE
+        if fixed:
+            raise Refused(422, "Invalid", f"spec.{fixed}: field is immutable")
+        job["spec"] |= change.get("spec") or {}
+        job["metadata"] |= metadata
+        self.cluster.store.touch(job)
+        return 200, _shown(job)
+
+    async def _delete_job(self, request: web.Request) -> tuple[int, Object]:
+        options = await _body(request, "application/json")
+        if options.get("propagationPolicy") not in ("Foreground", "Background"):
+            raise Refused(400, "BadRequest", "propagationPolicy: its pods would be left")
+        job = self._one(self.cluster.store.jobs, request)
+        self.cluster.delete_job(job, options["propagationPolicy"])
+        return 200, _shown(job)
+
+    async def _delete_pod(self, request: web.Request) -> tuple[int, Object]:
+        options = await _body(request, "application/json")
+        pod = self._one(self.cluster.store.pods, request)
+        self.cluster.delete_pod(pod, options.get("gracePeriodSeconds"))
+        return 200, _shown(pod)
+
+
+def _shown(thing: Object) -> Object:
+    """An object as the API tells it: without what the controllers keep for themselves."""
+    shown = copy.deepcopy(thing)
+    if "status" in shown:
+        shown["status"] = {k: v for k, v in shown["status"].items() if not k.startswith("_")}
+    return shown
+
+
+async def _body(request: web.Request, kind: str) -> Object:
+    if request.content_type != kind:
+        raise Refused(415, "UnsupportedMediaType", f"{request.content_type}, not {kind}")
+    try:
+        found = json.loads(await request.text())
+    except ValueError as problem:
+        raise Refused(400, "BadRequest", str(problem)) from problem
+    assert isinstance(found, dict)
+    return found
+
+
+def _check_fields(job: Object) -> None:
+    for path, known in JOB_FIELDS.items():
+        found: Any = job
+        for part in filter(None, path.split(".")):
+            found = found.get(part) or {}
+        for each in found if isinstance(found, list) else [found]:
+            unknown = set(each) - known
+            if unknown:
+                message = f"strict decoding error: unknown field {path}.{sorted(unknown)}"
+                raise Refused(400, "BadRequest", message)
+
+
+__all__ = ["NAMESPACE", "TOKEN", "Cluster", "KubernetesServer", "now"]
