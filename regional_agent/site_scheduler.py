@@ -178,7 +178,8 @@ class _OverHttp(BatchScheduler):
 
 
 class _KubernetesSite:
-    """Looks, and lets go of Jobs whose end is on record."""
+    """Looks, tells the scheduler what cards are called, and lets go of Jobs whose end is on
+    record."""
 
     def __init__(self, site: KubernetesSite, system: Kubernetes) -> None:
         self._sense = KubernetesSense(site, system.api)
@@ -191,6 +192,7 @@ class _KubernetesSite:
             found = await self._sense.look(ours)
         except (KubernetesSilent, KubernetesRefused) as problem:
             raise SchedulerUnavailable(str(problem)) from problem
+        self._system.products = found.products
         await self._system.release()
         if found.notes != self._noted:
             self._noted = found.notes

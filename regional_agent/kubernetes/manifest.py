@@ -19,9 +19,9 @@ from regional_agent.kubernetes.api import (
     LABEL_SITE,
     TAG,
 )
+from regional_agent.kubernetes.cards import GPU, affinity
 from regional_agent.kubernetes.site import KubernetesSite
 
-GPU = "nvidia.com/gpu"
 STOPPING_S = 310
 """The script ends its program when the grace it is told is over; this is for a script that does
 not, at least."""
@@ -33,7 +33,8 @@ VOLUME, CONTAINER = "tradewind", "job"
 @dataclass(frozen=True, slots=True)
 class JobWanted:
     """What a Job is made of. `indices` None: no array. Amounts are per pod, 0 = none asked for;
-    `user` and `group` own the files of the agent."""
+    `user` and `group` own the files of the agent. `products`: what nodes call the cards of
+    `accelerator`."""
 
     name: str
     tag: str
@@ -44,6 +45,8 @@ class JobWanted:
     group: int
     indices: Runs | None = None
     width: int = 1
+    accelerator: str = ""
+    products: tuple[str, ...] = ()
     cards: int = 0
     cpus_milli: int = 0
     memory_bytes: int = 0
@@ -107,6 +110,9 @@ def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         pod["activeDeadlineSeconds"] = limit_s
     if site.node_selector:
         pod["nodeSelector"] = dict(site.node_selector)
+    where = affinity(wanted.accelerator, wanted.products)
+    if where is not None:
+        pod["affinity"] = where
     if wanted.cards:
         pod["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
     return pod

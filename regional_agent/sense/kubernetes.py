@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from federation.accelerators import InvalidAccelerator, identify
+from federation.accelerators import InvalidAccelerator
 from regional_agent.kubernetes.api import (
     JOB_NAME,
     LABEL_ATTEMPT,
@@ -18,16 +19,14 @@ from regional_agent.kubernetes.api import (
     KubernetesApi,
     Object,
 )
-from regional_agent.kubernetes.manifest import GPU
+from regional_agent.kubernetes.cards import CPU, GPU, PRODUCT, model_of, products
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.kubernetes.told import phase
 from regional_agent.sense.ray import pool_name
 from regional_agent.session.ledger import Pool
 from regional_agent.session.resettle import NodeSeen, SiteSeen
 
-CPU = "CPU"
 GIB = 2**30
-PRODUCT = "nvidia.com/gpu.product"
 PASSING = "node.kubernetes.io/"
 """Taints the cluster itself sets while something is wrong with a node."""
 HIDDEN = "pods of other namespaces cannot be listed: what they hold counts as free"
@@ -40,10 +39,12 @@ Shape = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLook:
-    """One look: the site as the ledger takes it, and what could not be used, in sentences."""
+    """One look: the site as the ledger takes it, what could not be used, in sentences, and by
+    model what nodes call it."""
 
     seen: SiteSeen
     notes: tuple[str, ...] = ()
+    products: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class KubernetesSense:
@@ -57,7 +58,7 @@ class KubernetesSense:
         """The site now; `ours` are the attempts held here."""
         nodes, (pods, every) = await asyncio.gather(self._api.nodes(), self._api.all_pods())
         found = put_together(self._site, nodes, pods, frozenset(ours))
-        return found if every else KubernetesLook(found.seen, (*found.notes, HIDDEN))
+        return found if every else replace(found, notes=(*found.notes, HIDDEN))
 
 
 def put_together(
@@ -104,6 +105,7 @@ def put_together(
             others_waiting=sum(not pod["spec"].get("nodeName") for pod in others),
         ),
         tuple(dict.fromkeys(notes)),
+        products(site, (node for some in members.values() for node in some)),
     )
 
 
@@ -133,9 +135,8 @@ def _shape(site: KubernetesSite, node: Object, notes: list[str]) -> Shape | None
     if not cards:
         tainted = any(t["key"] == GPU for t in node["spec"].get("taints") or ())
         return (CPU, 0, cpus_milli, memory_gib) if cpus_milli and not tainted else None
-    reported = (node["metadata"].get("labels") or {}).get(PRODUCT, "")
     try:
-        model = identify(site.types.get(reported, reported)).name
+        model = model_of(site, node)
     except InvalidAccelerator as problem:
         remedy = f"label it {PRODUCT}, or say kubernetes.types"
         notes.append(f"a node with {cards} cards is left out: {problem}; {remedy}")

@@ -83,12 +83,12 @@ class Cluster:
         self.cpus, self.cards = cpus, cards
         self.add_node()
 
-    def add_node(self, name: str = "node-1") -> None:
+    def add_node(self, name: str = "node-1", product: str = "NVIDIA-H100-80GB-HBM3") -> None:
         amounts = {"cpu": str(self.cpus), "memory": "64Gi", GPU: str(self.cards), "pods": "110"}
         self.store.add(
             self.store.nodes,
             {
-                "metadata": {"name": name, "labels": {f"{GPU}.product": "NVIDIA-H100-80GB-HBM3"}},
+                "metadata": {"name": name, "labels": {f"{GPU}.product": product}},
                 "spec": {},
                 "status": {
                     "allocatable": amounts,
@@ -220,7 +220,7 @@ class Cluster:
     def _bind(self, pod: Object) -> bool:
         needs = requests_of(pod)
         for name, node in self.store.nodes.items():
-            if node["spec"].get("unschedulable"):
+            if node["spec"].get("unschedulable") or not _may_go(pod, node):
                 continue
             free = {k: quantity(v) for k, v in node["status"]["allocatable"].items()}
             for other in self.store.pods.values():
@@ -370,6 +370,24 @@ def _intervals(seen: set[int]) -> str:
         else:
             parts.append([each, each])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _may_go(pod: Object, node: Object) -> bool:
+    """By the pod's selector and its affinity to nodes."""
+    labels = node["metadata"]["labels"]
+    if any(labels.get(k) != v for k, v in (pod["spec"].get("nodeSelector") or {}).items()):
+        return False
+    where = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    for rule in (r for t in (where or {}).get("nodeSelectorTerms", ()) for r in
+                 t["matchExpressions"]):  # fmt: skip
+        there = labels.get(rule["key"])
+        if rule["operator"] == "DoesNotExist" and there is not None:
+            return False
+        if rule["operator"] == "In" and there not in rule["values"]:
+            return False
+    return True
 
 
 def _field(pod: Object, said: Object) -> str:

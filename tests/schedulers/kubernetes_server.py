@@ -27,10 +27,13 @@ JOB_FIELDS = {
     "spec.template.spec": {
         "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds",
         "automountServiceAccountToken", "enableServiceLinks", "securityContext", "containers",
-        "volumes", "nodeSelector", "tolerations",
+        "volumes", "nodeSelector", "tolerations", "affinity",
     },
     "spec.template.spec.securityContext": {
         "runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile",
+    },
+    "spec.template.spec.affinity.nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution",
     },
     "spec.template.spec.containers": {
         "name", "image", "command", "workingDir", "env", "resources", "securityContext",

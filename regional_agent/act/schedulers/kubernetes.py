@@ -11,7 +11,7 @@ import asyncio
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -44,6 +44,7 @@ from regional_agent.kubernetes.api import (
     KubernetesSilent,
     Object,
 )
+from regional_agent.kubernetes.cards import CPU, products
 from regional_agent.kubernetes.manifest import JobWanted, manifest
 from regional_agent.kubernetes.told import JobTold, jobs_told
 
@@ -83,6 +84,8 @@ class Kubernetes:
 
     def __init__(self, api: KubernetesApi) -> None:
         self.api = api
+        self.products: Mapping[str, tuple[str, ...]] = {}
+        """By model what nodes call it, as they were last looked at."""
 
     @_asking
     async def traits(self) -> Traits:
@@ -103,9 +106,16 @@ class Kubernetes:
     @_asking
     async def submit(self, job: Submission) -> str | Refusal:
         """Under the first name that is not taken by somebody else. Refuses submit_failed."""
+        model = job.order.accelerator
+        if model not in ("", CPU, *self.products):
+            self.products = products(self.api.site, await self.api.nodes())
+            if model not in self.products:
+                none = f"no node of the cluster has {model}"
+                return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=none)
+        called = self.products.get(model, ())
         for name in _names(job.name):
             try:
-                await self.api.create_job(manifest(self.api.site, _wanted(job, name)))
+                await self.api.create_job(manifest(self.api.site, _wanted(job, name, called)))
             except Conflict:
                 there = await self.api.job(name)
                 if there is None:
@@ -224,9 +234,9 @@ def _tag(job: Object) -> str:
     return str((job["metadata"].get("annotations") or {}).get(TAG, ""))
 
 
-def _wanted(job: Submission, name: str) -> JobWanted:
+def _wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
     order = job.order
-    has_cards = order.places and order.accelerator not in ("", "CPU")
+    has_cards = order.places and order.accelerator not in ("", CPU)
     return JobWanted(
         name=name,
         tag=job.tag,
@@ -237,6 +247,8 @@ def _wanted(job: Submission, name: str) -> JobWanted:
         group=os.getgid(),
         indices=job.indices,
         width=job.width,
+        accelerator=order.accelerator,
+        products=called,
         cards=len(order.places[0].accelerators) if has_cards else 0,
         cpus_milli=order.cpus_milli,
         memory_bytes=order.memory_bytes,

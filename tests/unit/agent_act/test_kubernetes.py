@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from regional_agent.act.schedulers.port import LaunchOrder, Outcome, OutcomeKind
 from regional_agent.kubernetes import api as kube
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.kubernetes.told import jobs_told
+from regional_agent.session.ledger import Place
 from regional_agent.settings import SettingsError, load_settings
 from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, Cluster, KubernetesServer
 
@@ -247,6 +249,33 @@ async def test_an_array_is_widened_and_never_narrowed(
     for width, expected in ((4, 4), (1, 4), (5, 5)):
         await system.widen("a-1", width)
         assert spec["parallelism"] == expected
+
+
+async def test_a_job_goes_to_nodes_with_the_cards_it_was_planned_for(
+    server: KubernetesServer, system: Kubernetes, tmp_path: Path
+) -> None:
+    for name, product in (("node-2", "NVIDIA-L4"), ("node-3", "NVIDIA-L4-SHARED")):
+        server.cluster.add_node(name, product)
+    _, one = submission(tmp_path, "a-1", "exit 0")
+    places = (Place("l4", 0, (0, 1)),)
+    order = replace(one.order, accelerator="L4", places=places)
+    await system.submit(replace(one, order=order))
+    await until_over(system, "a-1")
+    (pod,) = server.cluster.store.pods.values()
+    assert pod["spec"]["nodeName"] == "node-2"
+    unknown = replace(one, name="a-2", order=replace(order, accelerator="A100-80GB"))
+    refused = await system.submit(unknown)
+    assert isinstance(refused, Refusal) and "no node of the cluster has A100-80GB" in refused.text
+
+
+async def test_a_job_without_cards_is_kept_off_nodes_that_have_some(
+    server: KubernetesServer, system: Kubernetes, tmp_path: Path
+) -> None:
+    _, one = submission(tmp_path, "a-1", "exit 0")
+    await system.submit(replace(one, order=replace(one.order, accelerator="CPU")))
+    await asyncio.sleep(0.3)
+    (row,) = await system.queue()
+    assert row.live is Live.PENDING and "Unschedulable" in row.text
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_nodes_jobs_are_not_sent_to_are_none() -> None:
     preferred = node("b", 8, taints=[{"key": "x", "effect": "PreferNoSchedule"}])
     seen = look(usual, preferred).seen
     assert [each.takes_jobs for each in seen.nodes["h100"]] == [True, True]
+    assert look(usual, preferred).products == {"H100": (H100,)}
 
 
 @pytest.mark.parametrize("product", ["", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "Tesla-T4-SHARED"])
