@@ -195,11 +195,11 @@ class Kubernetes:
     async def release(self) -> None:
         """Let go of Jobs whose end is on record, or whose attempt was forgotten; what is left of
         them at the cluster is deleted."""
-        for job in jobs_told(await self.api.jobs(), ()):
+        for job in await self._told():
             if await asyncio.to_thread(_on_record, Path(job.note[DIRECTORY])):
                 if job.over:
                     await self._let_go(job.body, {"spec": {"ttlSecondsAfterFinished": KEPT_S}})
-                else:
+                elif any(True for _ in _rows(job)):  # else the controller is about to say so
                     await self._delete(job.name)
 
     async def _delete(self, name: str) -> None:

@@ -210,9 +210,30 @@ async def test_what_is_let_go_undeleted_is_left_to_the_clusters_own_clean_up(
     await until_over(system, "a-1")
     attempt.outcome = Outcome(K.SUCCEEDED)
     attempt.wrote_end()
-    await system.release()
     job = server.cluster.store.jobs["a-1"]
+    for _ in range(100):  # the controller takes note of the end after the kubelet
+        await system.release()
+        assert "deletionTimestamp" not in job["metadata"]
+        if not job["metadata"]["finalizers"]:
+            break
+        await asyncio.sleep(0.05)
     assert not job["metadata"]["finalizers"] and job["spec"]["ttlSecondsAfterFinished"] == 600
+
+
+async def test_what_is_left_of_an_attempt_that_was_forgotten_is_ended(
+    server: KubernetesServer, system: Kubernetes, tmp_path: Path
+) -> None:
+    attempt, wanted = submission(tmp_path, "a-1", "sleep 60")
+    await system.submit(wanted)
+    await system.release()
+    assert "deletionTimestamp" not in server.cluster.store.jobs["a-1"]["metadata"]
+    attempt.place.root.rename(tmp_path / "gone")
+    await system.release()
+    for _ in range(100):
+        if not server.cluster.store.jobs:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("its Job is still there")
 
 
 async def test_the_same_submission_again_is_the_same_job_and_a_namesake_is_left_alone(
