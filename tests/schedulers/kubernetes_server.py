@@ -3,14 +3,16 @@ verbs, content types, fields, versions and finalizers, over a cluster of the tes
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import re
+import threading
 from typing import Any
 
 from aiohttp import web
 
-from tests.schedulers.kubernetes_cluster import Cluster, Object, now
+from tests.schedulers.kubernetes_cluster import Cluster, Object
 
 TOKEN = "contract-token"  # noqa: S105
 NAMESPACE = "tradewind"
@@ -242,6 +244,25 @@ class KubernetesServer:
         return 200, _shown(pod)
 
 
+class ServerThread:
+    """The contract server beside a test that waits."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.server = KubernetesServer(Cluster())
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self.server.start(), self.loop).result(20)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(20)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(20)
+        self.loop.close()
+
+
 def _shown(thing: Object) -> Object:
     """An object as the API tells it: without what the controllers keep for themselves."""
     shown = copy.deepcopy(thing)
@@ -273,4 +294,4 @@ def _check_fields(job: Object) -> None:
                 raise Refused(400, "BadRequest", message)
 
 
-__all__ = ["NAMESPACE", "TOKEN", "Cluster", "KubernetesServer", "now"]
+__all__ = ["NAMESPACE", "TOKEN", "Cluster", "KubernetesServer", "ServerThread"]

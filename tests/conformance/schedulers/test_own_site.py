@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.schedulers.gridengine_cluster import GridEngine
+from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, ServerThread
 from tests.schedulers.slurm_cluster import SlurmSite
 
 PROGRAM = str(Path(sys.executable).parent / "tradewind-agent")
@@ -43,6 +44,21 @@ def test_of_grid_engine(gridengine_cell: GridEngine) -> None:
     settings = f"scheduler: gridengine\n{INVENTORY}"
     cell = gridengine_cell
     try_some(cell.scratch / "own", settings, cell.inside, cell.env)
+
+
+def test_of_kubernetes(tmp_path: Path) -> None:
+    thread = ServerThread()
+    thread.start()
+    try:
+        (tmp_path / "token").write_text(TOKEN)
+        settings = (
+            f"scheduler: kubernetes\nkubernetes: {{url: '{thread.server.url}', image: jobs:1, "
+            f"namespace: {NAMESPACE}, token_file: {tmp_path}/token, host_path: {tmp_path}}}\n"
+        )
+        try_some(tmp_path / "own", settings, (), {"PATH": "/usr/bin:/bin"})
+    finally:
+        thread.stop()
+    assert not thread.server.refused
 
 
 def test_a_case_nobody_knows_is_named(tmp_path: Path) -> None:

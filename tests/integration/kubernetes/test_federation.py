@@ -3,8 +3,6 @@ whatever dies, and nothing is left at the cluster whose end is on record."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,29 +11,10 @@ import pytest
 import yaml
 
 from tests.chaos.federation import RealFederation, until
-from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, Cluster, KubernetesServer
+from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, KubernetesServer, ServerThread
 
 WITHIN_S = 120.0
 FINALIZER = "tradewind.dev/end-on-record"
-
-
-class ServerThread:
-    """The contract server beside a test that waits."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.server = KubernetesServer(Cluster())
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self.server.start(), self.loop).result(20)
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(20)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(20)
-        self.loop.close()
 
 
 class KubernetesFederation(RealFederation):
