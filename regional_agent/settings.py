@@ -215,7 +215,8 @@ class AgentSettings:
     @property
     def batch(self) -> str:
         """The batch system of the site; empty where a keeper runs the jobs."""
-        named = {"slurm": self.slurm, "gridengine": self.gridengine, "kubernetes": self.kubernetes}
+        named = {"slurm": self.slurm, "gridengine": self.gridengine, "kubernetes": self.kubernetes,
+                 "ray": self.ray}  # fmt: skip
         return next((kind for kind, site in named.items() if site is not None), "")
 
 

@@ -101,7 +101,7 @@ def local_site(
         sense = _SlurmSite(system, settings, clock)
         return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
     if settings.ray is not None:
-        return _ray_site(settings, clock, follow=follow)
+        return _ray_site(settings, clock, reached, follow=follow)
     if settings.kubernetes is not None:
         api = KubernetesApi(settings.kubernetes)
         cluster = Kubernetes(api)
@@ -146,7 +146,9 @@ def _process_settings(
     )
 
 
-def _ray_site(settings: AgentSettings, clock: Clock, *, follow: bool) -> LocalSite:
+def _ray_site(
+    settings: AgentSettings, clock: Clock, reached: Callable[[str], None], *, follow: bool
+) -> LocalSite:
     """Jobs find the Python of the cluster on their PATH, so none is set for them."""
     assert settings.ray is not None, "made for a site with Ray"
     if settings.isolation.mode == SANDBOXED:
@@ -154,8 +156,9 @@ def _ray_site(settings: AgentSettings, clock: Clock, *, follow: bool) -> LocalSi
     api = RayApi(settings.ray.url, settings.ray.within_s)
     pace = Pace(poll_s=settings.poll_s, soon_s=min(2.0, settings.poll_s))
     batch = BatchSettings(settings.state_dir, settings.env, pace, follow)
-    scheduler = _OverHttp(batch, Ray(api), clock, lambda point: None, api.close)
-    return LocalSite(scheduler, (), _RaySite(settings.ray, api))
+    system = Ray(api)
+    scheduler = _OverHttp(batch, system, clock, reached, api.close)
+    return LocalSite(scheduler, (), _RaySite(settings.ray, system))
 
 
 class _OverHttp(BatchScheduler):
@@ -202,8 +205,11 @@ class _KubernetesSite:
 
 
 class _RaySite:
-    def __init__(self, site: RaySite, api: RayApi) -> None:
-        self._sense = RaySense(site, api)
+    """Looks, and tells the scheduler how nodes with other cards are kept out."""
+
+    def __init__(self, site: RaySite, system: Ray) -> None:
+        self._system = system
+        self._sense = RaySense(site, system.api)
         self._noted: tuple[str, ...] = ()
 
     async def look(self, ours: Collection[str]) -> SiteSeen:
@@ -212,6 +218,7 @@ class _RaySite:
             found = await self._sense.look(ours)
         except RaySilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
+        self._system.models = found.models
         if found.notes != self._noted:
             self._noted = found.notes
             for note in found.notes:

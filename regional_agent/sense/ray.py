@@ -25,15 +25,17 @@ TYPE_RESOURCE, TYPE_LABEL = "accelerator_type:", "ray.io/accelerator-type"
 NODES = "nodes"
 """The folder of an attempt in which its running copies name their nodes."""
 
-Shape = tuple[str, int, int, int]
-"""Model, cards, cpus in thousandths, memory in GiB."""
+Shape = tuple[str, int, int, int, str]
+"""Model, cards, cpus in thousandths, memory in GiB, and the resource that stands for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayLook:
-    """One look: the site as the ledger takes it, and what could not be used, in sentences."""
+    """One look: the site as the ledger takes it, by pool the resource by which its nodes are told
+    from others, and what could not be used, in sentences."""
 
     seen: SiteSeen
+    models: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
 
@@ -76,13 +78,15 @@ def put_together(site: RaySite, said: Said, ours: frozenset[str]) -> RayLook:
     pools: list[Pool] = []
     seen: dict[str, tuple[NodeSeen, ...]] = {}
     where: dict[str, tuple[str, int]] = {}
+    models: dict[str, str] = {}
     for shape, some in sorted(members.items()):
-        model, cards, cpus_milli, memory_gib = shape
+        model, cards, cpus_milli, memory_gib, resource = shape
         name = pool_name(model, {pool.name for pool in pools})
         per_node = cards if model != CPU else max(1, cpus_milli // 1000)
         pools.append(Pool(name, model, len(some), per_node, cpus_milli, memory_gib * GIB))
         seen[name] = tuple(_seen(said.used[node], model) for node in some)
         where |= {node: (name, index) for index, node in enumerate(some)}
+        models[name] = resource
     others = [job for job in said.jobs if _uid(job) not in ours]
     running = {
         _uid(job): tuple(
@@ -101,6 +105,7 @@ def put_together(site: RaySite, said: Said, ours: frozenset[str]) -> RayLook:
             others_running=sum(job.status == "RUNNING" for job in others),
             others_waiting=sum(job.status == "PENDING" for job in others),
         ),
+        models,
         tuple(dict.fromkeys(notes)),
     )
 
@@ -115,13 +120,14 @@ def _shape(site: RaySite, node: Mapping[str, Any], notes: list[str]) -> Shape | 
     cards, cpus_milli = int(total.get("GPU", 0)), round(total.get("CPU", 0) * 1000)
     memory_gib = int(total.get("memory", 0) // GIB)
     if not cards:
-        return (CPU, 0, cpus_milli, memory_gib) if cpus_milli else None
+        return (CPU, 0, cpus_milli, memory_gib, "") if cpus_milli else None
     named = [key.removeprefix(TYPE_RESOURCE) for key in total if key.startswith(TYPE_RESOURCE)]
     labels: Mapping[str, str] = node.get("labels") or {}
     reported = (named or [labels.get(TYPE_LABEL, "")])[0] or site.accelerator
     reported = site.types.get(reported, reported)
     try:
-        return identify(reported).name, cards, cpus_milli, memory_gib
+        resource = f"{TYPE_RESOURCE}{named[0]}" if named else ""
+        return identify(reported).name, cards, cpus_milli, memory_gib, resource
     except InvalidAccelerator as problem:
         remedy = "say ray.accelerator or types"
         notes.append(f"a node with {cards} cards is left out: {problem}; {remedy}")

@@ -72,7 +72,7 @@ class RayHead:
             f"--node-ip-address={self.address}", "--port=26379", f"--dashboard-host={self.address}",
             f"--dashboard-port={PORT}", f"--num-cpus={self.cpus}", f"--num-gpus={self.cards}",
             "--object-store-memory=100000000", f"--temp-dir={self.scratch}/ray",
-            "--disable-usage-stats",
+            "--disable-usage-stats", '--resources={"accelerator_type:H100": 1}',
         ]  # fmt: skip
         with (self.scratch / "start.log").open("wb") as log:
             subprocess.run(

@@ -13,7 +13,7 @@ import functools
 import json
 import os
 import shlex
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -81,10 +81,11 @@ def _asking(
 
 
 class Ray:
-    """See the module."""
+    """See the module. `models`: by pool the resource that its nodes alone have, as last seen."""
 
     def __init__(self, api: RayApi) -> None:
         self.api = api
+        self.models: Mapping[str, str] = {}
         self._withdrawn: set[str] = set()
 
     @_asking
@@ -115,7 +116,7 @@ class Ray:
             return Refusal(
                 RefusalCode.SUBMIT_FAILED, job.order.uid, available=f"{job.name} is taken at Ray"
             )
-        body = await asyncio.to_thread(_request, job, name)
+        body = await asyncio.to_thread(_request, job, name, self.models)
         try:
             await self.api.submit(body)
         except RayRefused as refused:
@@ -219,7 +220,7 @@ def _outcome(job: RayJob) -> Outcome | None:
     return outcome_of(job.exit_code if job.exit_code >= 0 else 128 - job.exit_code)
 
 
-def _request(job: Submission, name: str) -> dict[str, Any]:
+def _request(job: Submission, name: str, models: Mapping[str, str]) -> dict[str, Any]:
     """The body of a submission; lays the programs it names. An array and a gang ask for nothing
     themselves: their tasks and ranks do."""
     root = job.script.parent
@@ -227,7 +228,7 @@ def _request(job: Submission, name: str) -> dict[str, Any]:
         (root / "nodes").mkdir(exist_ok=True)
     metadata = {TAG: job.tag, DIRECTORY: str(root), "job_name": job.order.job}
     said: dict[str, Any] = {"submission_id": name, "metadata": metadata}
-    needs = _needs(job.order)
+    needs = _needs(job.order, models)
     if job.order.replicas > 1:
         (root / "ranks.py").write_text(RANKS)
         told = {"ranks": job.order.replicas, "bundle": needs, "nodes": str(root / "nodes")}
@@ -253,19 +254,26 @@ def _request(job: Submission, name: str) -> dict[str, Any]:
     return said | {"entrypoint": "exec " + shlex.join(words) + quiet}
 
 
-def _needs(order: LaunchOrder) -> dict[str, float]:
-    """Ray's resources of one replica."""
+def _needs(order: LaunchOrder, models: Mapping[str, str]) -> dict[str, float]:
+    """Ray's resources of one replica; a thousandth of what stands for a model, as Ray's own
+    `accelerator_type` asks for it."""
     needs: dict[str, float] = {"CPU": max(order.cpus_milli, 1) / 1000}
     if order.places and order.accelerator not in ("", "CPU"):
         needs["GPU"] = len(order.places[0].accelerators)
+        if model := models.get(order.places[0].pool):
+            needs[model] = 0.001
     if order.memory_bytes:
         needs["memory"] = order.memory_bytes
     return needs
 
 
-def _options(needs: dict[str, float]) -> dict[str, float]:
+def _options(needs: dict[str, float]) -> dict[str, Any]:
+    """The same as a task's options call it."""
     names = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    return {names[key]: int(value) if key == "memory" else value for key, value in needs.items()}
+    found: dict[str, Any] = {names[key]: needs[key] for key in names if key in needs}
+    if own := {key: value for key, value in needs.items() if key not in names}:
+        found["resources"] = own
+    return found
 
 
 def _replace(path: Path, text: str) -> None:

@@ -26,7 +26,7 @@ class RayFederation(RealFederation):
         super().join(cluster, slots)
         settings = {
             "scheduler": "ray",
-            "ray": {"url": self.head.url, "accelerator": "H100", "poll": "1s"},
+            "ray": {"url": self.head.url, "poll": "1s"},
             "prices": [
                 {"pool": "h100", "kind": "owned", "usd_per_accelerator_hour": 1,
                  "as_of": "2026-11-01T00:00:00Z", "source": "typed for a test"}

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from regional_agent.act.schedulers.port import LaunchOrder
+from regional_agent.act.schedulers.ray import _needs, _options
 from regional_agent.ray.api import DIRECTORY, TAG, RayJob
 from regional_agent.ray.site import RaySite
 from regional_agent.sense.ray import RayLook, Said, put_together
+from regional_agent.session.ledger import Place
 
 GIB = 2**30
 
@@ -48,6 +51,8 @@ def test_nodes_say_what_their_cards_are() -> None:
     site = RaySite(types={"A100": "A100-80GB"})
     found = look(typed, labelled, node("c"), site=site).seen.pools
     assert {p.accelerator for p in found} == {"A100-80GB", "L4", "CPU"}
+    models = look(typed, labelled, node("c"), site=site).models
+    assert models == {"a100-80gb": "accelerator_type:A100", "l4": "", "cpu": ""}
     open_name = look(typed, labelled, node("c"), site=RaySite())
     assert "say A100-40GB or A100-80GB" in open_name.notes[0]
 
@@ -79,3 +84,17 @@ def test_ours_are_told_from_the_jobs_of_others() -> None:
     ).seen  # fmt: skip
     assert (seen.others_running, seen.others_waiting) == (1, 1)
     assert seen.running == {"j1-1": ((("h100", 1), ("h100", 1)),)}
+
+
+def test_a_job_asks_for_the_model_it_was_planned_on() -> None:
+    """Guards against other cards of the same cluster."""
+    order = LaunchOrder(
+        "j1-1", "j1", "t", argv=("true",), accelerator="A100-80GB", cpus_milli=2000,
+        memory_bytes=GIB, places=(Place("a100-80gb", 0, (0, 1)),),
+    )  # fmt: skip
+    needs = _needs(order, {"a100-80gb": "accelerator_type:A100"})
+    assert _options(needs) == {
+        "num_cpus": 2.0, "num_gpus": 2, "memory": GIB,
+        "resources": {"accelerator_type:A100": 0.001},
+    }  # fmt: skip
+    assert "resources" not in _options(_needs(order, {"a100-80gb": ""}))
