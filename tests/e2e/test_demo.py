@@ -156,7 +156,8 @@ def test_kept_it_stays_up_until_it_is_taken_down(tmp_path: Path) -> None:
 def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
     require_binary()
     process = subprocess.Popen(
-        [sys.executable, "-m", "broker", "demo"],
+        # Whoever runs the tests in the background has it ignore interrupts; the demo must not.
+        ["env", "--default-signal=INT", sys.executable, "-m", "broker", "demo"],
         env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
