@@ -238,9 +238,10 @@ class SlurmCluster:
         )
 
     def kill_node(self, node: str) -> None:
-        """The daemon of a node and every job on it."""
+        """The daemon of a node and every job on it; whoever could tell of their end goes first."""
         self.site.children.kill(node)
-        for pid in _of_environment(f"SLURMD_NODENAME={node}"):
+        jobs = _of_environment(f"SLURMD_NODENAME={node}")
+        for pid in (*dict.fromkeys(filter(None, map(_step_of, jobs))), *jobs):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -379,6 +380,15 @@ def _listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _step_of(pid: int) -> int:
+    """The slurmstepd that started a process; 0 if another did."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent if "slurmstepd" in Path(f"/proc/{parent}/comm").read_text() else 0
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _of_environment(text: str) -> list[int]:
