@@ -16,7 +16,10 @@ from regional_agent.status import is_running, read_status
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One process: CPU time as a part of one core, memory that is its own and not shared."""
+    """One process: CPU time as a part of one core, memory that is its own and not shared.
+
+    Wake-ups are those of its main thread.
+    """
 
     name: str
     pid: int

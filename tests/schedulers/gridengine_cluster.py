@@ -7,6 +7,7 @@ run in the foreground as children of the test. Needs root for the namespace.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -33,6 +34,9 @@ def missing() -> str:
     return "" if os.geteuid() == 0 else "needs root for a network namespace"
 
 
+_started = itertools.count()
+
+
 class GridEngine:
     """One cell: master and one execution host."""
 
@@ -40,7 +44,7 @@ class GridEngine:
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-sge-"))
         self.scratch.chmod(0o755)
         self.host = socket.gethostname().split(".")[0]
-        self.netns = f"twsge{os.getpid()}"
+        self.netns = f"twsge{os.getpid()}-{next(_started)}"
         self.children = Children(self.scratch)
         self.root = self.scratch / "root"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -34,12 +35,16 @@ def missing() -> str:
     return ""
 
 
+_started = itertools.count()
+
+
 class RayHead:
     """One head with so many CPUs and cards, all of them made up."""
 
     def __init__(self, scratch: Path, *, cpus: int = 8, cards: int = 8) -> None:
         self.scratch, self.cpus, self.cards = scratch, cpus, cards
-        number = os.getpid() % 16_000  # so that two test runs have two networks
+        # So that two test runs, and two heads of one run, have networks of their own.
+        number = (os.getpid() + 1009 * next(_started)) % 16_000
         net = f"10.98.{number // 64}.{number % 64 * 4}"
         base, last = net.rsplit(".", 1)
         self._ours, self.address = f"{base}.{int(last) + 1}", f"{base}.{int(last) + 2}"

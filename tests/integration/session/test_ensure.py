@@ -1,4 +1,4 @@
-"""`ensure` starts the agent once, however often and at once it is asked; idle it costs little."""
+"""`ensure` starts the agent once, however often and at once it is asked; idle it sleeps."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from tests.chaos.test_agent_kill import INVENTORY
 from tests.integration.session.test_command_line import cli
 
 IDLE_S = 20
-CPU_PERCENT_MAX = 0.5
+WAKEUPS_PER_S_MAX = 4.0  # each costs what the machine's caches make of it: 1 to 10 ms of CPU
 MEMORY_BYTES_MAX = 100 * 2**20
 
 
@@ -73,7 +73,7 @@ async def test_what_keeps_it_from_starting_is_told(site):
     assert code == 1 and "tradewind-agent join" in err
 
 
-async def test_an_idle_agent_costs_less_than_it_promises(broker, site):
+async def test_an_idle_agent_sleeps_and_is_small(broker, site):
     await ensure(site)
     await broker.connected("eu")
     await asyncio.sleep(3)
@@ -82,5 +82,5 @@ async def test_an_idle_agent_costs_less_than_it_promises(broker, site):
     assert code == 0
     costs = {cost["name"]: cost for cost in json.loads(out)["processes"]}
     assert costs.keys() == {"agent", "keeper"}
-    assert sum(cost["cpu_percent"] for cost in costs.values()) < CPU_PERCENT_MAX, costs
+    assert all(cost["wakeups_per_s"] < WAKEUPS_PER_S_MAX for cost in costs.values()), costs
     assert costs["agent"]["rss_bytes"] < MEMORY_BYTES_MAX, costs
