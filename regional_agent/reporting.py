@@ -67,6 +67,7 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         room=room(rules.policy, instant.ledger, now_ms),
         others_running=seen.others_running if seen else 0,
         others_waiting=seen.others_waiting if seen else 0,
+        queues=seen.queues if seen else {},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from federation.runs import InvalidRuns, Runs
@@ -285,6 +286,8 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
         )
     for pool in report.pools:
         kept = made.pools.add(pool=pool.pool, simulated=pool.simulated, cards=pool.cards)
+        if pool.queue is not None:
+            kept.queue.CopyFrom(records.LocalQueue(**asdict(pool.queue)))
         for g in pool.groups:
             kept.groups.add(
                 count=g.count,

@@ -9,6 +9,17 @@ from pydantic import Field
 from broker.api.answers import Open
 
 
+class LocalQueueView(Open):
+    """Jobs at the site in front of one handed over now, and how long that would wait (null:
+    nobody knows). `pending_max` 0: as many of the federation's may wait as like."""
+
+    waiting: int
+    waiting_accelerators: int
+    start_p50_ms: int | None
+    start_p90_ms: int | None
+    pending_max: int
+
+
 class PoolView(Open):
     """Accelerators of one model and price in a cluster; null where nothing was reported. `note`
     says why a pool does not count."""
@@ -23,6 +34,7 @@ class PoolView(Open):
     price_kind: str | None
     price_source: str | None
     price_as_of_at: str | None
+    queue: LocalQueueView | None
     note: str
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federation.ids import Cluster, Region
+from federation.local_queue import LocalQueue
 from federation.site_limits import NO_LIMITS, ClosedWindow, SiteLimits
 
 FENCE = "fence"
@@ -64,12 +65,14 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """One pool of a cluster as last reported. `cards`: UUIDs, where the site knows them."""
+    """One pool of a cluster as last reported. `cards`: UUIDs, where the site knows them.
+    `queue`: None where there is none, or nothing is known of it."""
 
     pool: str
     groups: tuple[NodeGroup, ...]
     simulated: bool = False
     cards: tuple[str, ...] = ()
+    queue: LocalQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from broker.model.fleet import (
 )
 from federation.accelerators import InvalidAccelerator, identify
 from federation.ids import Region
+from federation.local_queue import LocalQueue
 from federation.site_limits import NO_LIMITS, ClosedWindow, NameRule, SiteLimits
 from federation.wire import records as pb
 
@@ -25,6 +26,8 @@ REPORT_BYTES_MAX = 256 * 1024
 PRICE_MAX_MICRO_USD = 1_000_000_000
 """1,000 USD an accelerator hour: more is a unit error (peers saw both B200 at $0.01 and at $0)."""
 NODES_MAX = 100_000
+START_MAX_MS = 10 * 365 * 86_400_000
+"""Ten years: a scheduler that expects a start later than that knows nothing."""
 CACHED_MAX = 2_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -86,6 +89,21 @@ def _pool(pool: pb.PoolCapacity) -> PoolCapacity:
         simulated=pool.simulated,
         groups=tuple(_group(pool.pool, group) for group in pool.groups),
         cards=tuple(pool.cards),
+        queue=_queue(pool) if pool.HasField("queue") else None,
+    )
+
+
+def _queue(pool: pb.PoolCapacity) -> LocalQueue:
+    said = pool.queue
+    p50_ms = said.start_p50_ms if said.HasField("start_p50_ms") else None
+    p90_ms = said.start_p90_ms if said.HasField("start_p90_ms") else p50_ms
+    for name, wait_ms in (("start_p50_ms", p50_ms), ("start_p90_ms", p90_ms)):
+        if wait_ms is not None and not 0 <= wait_ms <= START_MAX_MS:
+            raise ReportRefused(
+                f"pool {pool.pool}: queue.{name} {wait_ms}, 0 to {START_MAX_MS} allowed"
+            )
+    return LocalQueue(
+        said.waiting, said.waiting_accelerators, p50_ms, p90_ms, said.pending_max
     )
 
 

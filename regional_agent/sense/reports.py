@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from federation.local_queue import LocalQueue
 from federation.site_limits import ClosedWindow, SiteLimits
 from regional_agent.session.ledger import OTHERS, Ledger, NodeGroup, Pool
 
@@ -36,6 +37,7 @@ class PoolCapacity:
     groups: tuple[NodeGroup, ...]
     simulated: bool
     cards: tuple[str, ...] = ()
+    queue: LocalQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class SiteState:
     `dispatch_seq`, `event_seq`: the last command taken and event written that the figures
     reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused
     or blackout. `room`: per pool how many accelerators more the site's rules let us hold.
-    `others_*` are jobs of the site that are none of ours.
+    `others_*` are jobs of the site that are none of ours. `queues`: by pool.
     """
 
     as_of_ms: int
@@ -63,6 +65,7 @@ class SiteState:
     room: Mapping[str, int] = field(default_factory=dict)
     others_running: int = 0
     others_waiting: int = 0
+    queues: Mapping[str, LocalQueue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,7 @@ def capacity_report(
             _within(groups, 0 if closed else site.room.get(pool.name)),
             pool.simulated,
             pool.cards,
+            site.queues.get(pool.name),
         )
         for pool, groups in (
             (pool, ledger.groups(pool, out.get(pool.name, frozenset()))) for pool in ledger.pools

@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.accelerators import InvalidAccelerator, identify
+from federation.local_queue import LocalQueue
 from federation.site_limits import ClosedWindow
 from regional_agent.clients import ClientSilent, run_client
 from regional_agent.session.ledger import Pool
 from regional_agent.session.resettle import NodeSeen, SiteSeen
-from regional_agent.slurm import limits, nodes, queue
+from regional_agent.slurm import limits, nodes, queue, waits
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
+from regional_agent.slurm.start_forecast import StartForecast
 
 CPU = "CPU"
 MIB = 2**20
 TAG = "tradewind:"
+PROBE_EVERY_S = 60
+PROBES_MAX = 8
+"""Pools whose expected start is asked for in one look: each is one more call of a client."""
 MAINTENANCE = "maintenance at the site"
 
 
@@ -61,6 +66,8 @@ class SlurmSense:
         self._rows = rows or self._queue
         self._env = {"PATH": DEFAULT_PATH, **site.client_env, **queue.ENVIRONMENT}
         self._limits: limits.Limits | None = None
+        self._forecast = StartForecast()
+        self._probed: dict[str, tuple[int, int | None]] = {}
 
     async def look(self, ours: Collection[str], now_ms: int) -> SlurmLook:
         """The site now; `ours` are the attempts held here. Raises SlurmSilent."""
@@ -88,7 +95,42 @@ class SlurmSense:
             rows,
             self._limits,
         )
-        return put_together(self._site, answers, frozenset(ours), now_ms)
+        found_now = put_together(self._site, answers, frozenset(ours), now_ms)
+        queues = await self._queues(found_now, rows, now_ms)
+        return replace(found_now, seen=replace(found_now.seen, queues=queues))
+
+    async def _queues(
+        self, look: SlurmLook, rows: tuple[queue.QueueRow, ...], now_ms: int
+    ) -> dict[str, LocalQueue]:
+        """Per pool who is in front, and the start that is to be expected: at once where
+        something is free and nobody waits, else what Slurm says, asked once a minute."""
+        now_s = now_ms // 1000
+        self._forecast.saw(waits.followed(rows), now_s)
+        found, asked = {}, 0
+        for name, source in look.sources.items():
+            ahead = waits.in_front(rows, source.partition)
+            if not ahead.waiting and _any_free(look.seen.nodes[name], source):
+                found[name] = replace(ahead, start_p50_ms=0, start_p90_ms=0)
+                continue
+            when_s, start_s = self._probed.get(name, (0, None))
+            if now_s - when_s >= PROBE_EVERY_S and asked < PROBES_MAX:
+                asked += 1
+                start_s = await self._expected(source)
+                self._probed[name] = (now_s, start_s)
+            found[name] = waits.with_start(
+                ahead, self._forecast, source.partition, start_s, now_s
+            )
+        return found
+
+    async def _expected(self, source: PoolSource) -> int | None:
+        """Epoch seconds; None where Slurm does not say."""
+        env = {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
+        words = waits.probe(self._site, source)
+        try:
+            answer = await run_client(words, env | {"TZ": "UTC"}, self._site.within_s)
+        except ClientSilent:
+            return None
+        return waits.parse_start(answer.err + answer.out) if answer.code == 0 else None
 
     async def _queue(self) -> tuple[queue.QueueRow, ...]:
         form = f"--format={queue.FORMAT}"
@@ -102,6 +144,10 @@ class SlurmSense:
         if answer.code:
             raise SlurmSilent(f"{argv[0]}: {answer.said}")
         return answer.out
+
+
+def _any_free(nodes_seen: Sequence[NodeSeen], source: PoolSource) -> bool:
+    return any(n.takes_jobs and n.accelerators_used < source.per_node for n in nodes_seen)
 
 
 def _node_words(version: tuple[int, int]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from federation.local_queue import LocalQueue
 from federation.refusals import Refusal
 from federation.site_limits import ClosedWindow
 from regional_agent.session.ledger import OTHERS, Ledger, Place, Pool, Request, Reservation
@@ -30,7 +31,7 @@ class NodeSeen:
 class SiteSeen:
     """The site at one instant. `nodes`: per pool in the order of its indices. `running`: per
     attempt of ours and running copy of it the nodes by pool and index. `closed`: when the whole
-    site is in maintenance."""
+    site is in maintenance. `queues`: by pool, where a job can wait at the site."""
 
     pools: tuple[Pool, ...]
     nodes: Mapping[str, tuple[NodeSeen, ...]]
@@ -40,6 +41,7 @@ class SiteSeen:
     max_array: int = 0
     others_running: int = 0
     others_waiting: int = 0
+    queues: Mapping[str, LocalQueue] = field(default_factory=dict)
 
     @property
     def unschedulable(self) -> Mapping[str, frozenset[int]]:

@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from federation.runs import InvalidRuns, Runs
 from regional_agent.slurm import states
 
-FORMAT = "%A|%F|%K|%T|%r|%u|%P|%D|%C|%N|%S|%j|%k"
-"""Job, array, element(s), state, reason, user, partition, nodes, cpus, node list, start, name,
-comment. The comment, in which anything may stand, is last."""
+FORMAT = "%A|%F|%K|%T|%r|%u|%P|%D|%C|%N|%S|%b|%j|%k"
+"""Job, array, element(s), state, reason, user, partition, nodes, cpus, node list, start, GRES per
+node, name, comment. The comment, in which anything may stand, is last."""
 FIELDS = FORMAT.count("|")
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 """Times as epoch seconds; the elements of an array in full."""
+_GPUS = re.compile(r"\bgpu(?:[:=][a-zA-Z][^:=,]*)?(?:[:=](\d+))?")
 _THROTTLE = re.compile(r"%\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
     """A line of squeue. `local_id` is that of the array for an element of one; `indices` is
-    None for a job that is no array; `start_s`: its start, or the one expected, 0 = unknown."""
+    None for a job that is no array; `start_s`: its start, or the one expected, 0 = unknown;
+    `cards`: those it asks for on all its nodes."""
 
     local_id: str
     job_id: str
@@ -36,6 +38,7 @@ class QueueRow:
     cpus: int
     node_list: str
     start_s: int
+    cards: int
     name: str
     comment: str
 
@@ -78,8 +81,9 @@ def parse_queue(out: str) -> tuple[QueueRow, ...]:
                 cpus=_number(cpus),
                 node_list=where,
                 start_s=_number(start),
-                name=parts[11],
-                comment="" if parts[12] == "(null)" else parts[12],
+                cards=_cards(parts[11]) * max(1, _number(nodes)),
+                name=parts[12],
+                comment="" if parts[13] == "(null)" else parts[13],
             )
         )
     return tuple(rows)
@@ -104,6 +108,12 @@ def _pair(text: str) -> list[tuple[int, int]]:
     if not step:
         return [(low, high)]
     return [(each, each) for each in range(low, high + 1, int(step))]
+
+
+def _cards(text: str) -> int:
+    """Of `gres:gpu:h100:2` or, newer, `gres/gpu:h100:2`; one where no number is named."""
+    found = _GPUS.findall(text)
+    return sum(int(number or 1) for number in found)
 
 
 def _number(text: str) -> int:

@@ -128,6 +128,7 @@ def _pool(name: str, pool: PoolCapacity | None, price: PoolPrice | None) -> dict
         "price_kind": price.kind if price else None,
         "price_source": price.source if price else None,
         "price_as_of_at": utc(price.as_of_ms) if price else None,
+        "queue": asdict(pool.queue) if pool and pool.queue else None,
     }
 
 

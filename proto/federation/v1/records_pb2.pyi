@@ -1358,6 +1358,7 @@ class PoolCapacity(google.protobuf.message.Message):
     GROUPS_FIELD_NUMBER: builtins.int
     SIMULATED_FIELD_NUMBER: builtins.int
     CARDS_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
     pool: builtins.str
     simulated: builtins.bool
     @property
@@ -1366,6 +1367,10 @@ class PoolCapacity(google.protobuf.message.Message):
     def cards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """UUIDs of the accelerators, where the site knows them"""
 
+    @property
+    def queue(self) -> Global___LocalQueue:
+        """absent where the site has none, or it is not known"""
+
     def __init__(
         self,
         *,
@@ -1373,10 +1378,48 @@ class PoolCapacity(google.protobuf.message.Message):
         groups: collections.abc.Iterable[Global___NodeGroup] | None = ...,
         simulated: builtins.bool = ...,
         cards: collections.abc.Iterable[builtins.str] | None = ...,
+        queue: Global___LocalQueue | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cards", b"cards", "groups", b"groups", "pool", b"pool", "simulated", b"simulated"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["queue", b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cards", b"cards", "groups", b"groups", "pool", b"pool", "queue", b"queue", "simulated", b"simulated"]) -> None: ...
 
 Global___PoolCapacity: typing_extensions.TypeAlias = PoolCapacity
+
+@typing.final
+class LocalQueue(google.protobuf.message.Message):
+    """Jobs of everybody in front of one that is handed over now."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: builtins.int
+    WAITING_ACCELERATORS_FIELD_NUMBER: builtins.int
+    START_P50_MS_FIELD_NUMBER: builtins.int
+    START_P90_MS_FIELD_NUMBER: builtins.int
+    PENDING_MAX_FIELD_NUMBER: builtins.int
+    waiting: builtins.int
+    waiting_accelerators: builtins.int
+    start_p50_ms: builtins.int
+    """a job of one accelerator would wait so long; absent = unknown"""
+    start_p90_ms: builtins.int
+    pending_max: builtins.int
+    """jobs of the federation that may wait there, 0 = no limit"""
+    def __init__(
+        self,
+        *,
+        waiting: builtins.int = ...,
+        waiting_accelerators: builtins.int = ...,
+        start_p50_ms: builtins.int | None = ...,
+        start_p90_ms: builtins.int | None = ...,
+        pending_max: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_start_p50_ms", b"_start_p50_ms", "_start_p90_ms", b"_start_p90_ms", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_start_p50_ms", b"_start_p50_ms", "_start_p90_ms", b"_start_p90_ms", "pending_max", b"pending_max", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "waiting", b"waiting", "waiting_accelerators", b"waiting_accelerators"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_start_p50_ms", b"_start_p50_ms"]) -> typing.Literal["start_p50_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_start_p90_ms", b"_start_p90_ms"]) -> typing.Literal["start_p90_ms"] | None: ...
+
+Global___LocalQueue: typing_extensions.TypeAlias = LocalQueue
 
 @typing.final
 class NodeGroup(google.protobuf.message.Message):

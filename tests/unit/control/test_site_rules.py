@@ -9,9 +9,10 @@ from broker.model.fleet import Capacity, ClusterIdentity, ClusterState, ClusterV
 from broker.sense.fleet import unusable
 from broker.sense.reports import ReportRefused, capacity_from
 from federation.jobs import parse_job_spec
+from federation.local_queue import LocalQueue
 from federation.site_limits import NO_LIMITS, ClosedWindow, NameRule, SiteLimits
 from federation.wire import records as pb
-from regional_agent.sense.reports import CapacityReport, SiteState
+from regional_agent.sense.reports import CapacityReport, PoolCapacity, SiteState
 from regional_agent.translate import capacity_to_wire
 
 NOW_MS = 1_000_000_000
@@ -65,8 +66,11 @@ def test_rules_come_over_the_wire_as_they_were_reported():
     windows = (ClosedWindow(5, 9, "power"),)
     site = SiteState(1, 1, 1, state="blackout", state_reason="power", limits=limits,
                      windows=windows, others_running=3, others_waiting=4)  # fmt: skip
-    wire = capacity_to_wire(CapacityReport(1, site, (), 5)).capacity
+    queues = (LocalQueue(7, 9, 60_000, 90_000, 3), LocalQueue(1), None)
+    pools = tuple(PoolCapacity(f"p{n}", (), False, (), q) for n, q in enumerate(queues))
+    wire = capacity_to_wire(CapacityReport(1, site, pools, 5)).capacity
     read = capacity_from(pb.CapacityReport.FromString(wire.SerializeToString()), 1)
+    assert tuple(pool.queue for pool in read.pools) == queues
     assert (read.limits, read.windows, read.state_reason) == (limits, windows, "power")
     assert read.local_load == LocalLoad(3, 4, 5)
 
@@ -75,3 +79,9 @@ def test_an_older_agent_reports_no_rules():
     assert capacity_from(pb.CapacityReport(state="open"), 1).limits is NO_LIMITS
     with pytest.raises(ReportRefused, match="ends before it begins"):
         capacity_from(pb.CapacityReport(windows=[pb.ClosedWindow(from_ms=9, until_ms=9)]), 1)
+
+
+def test_a_wait_that_cannot_be_is_refused_with_its_field():
+    queue = pb.LocalQueue(start_p50_ms=-1)
+    with pytest.raises(ReportRefused, match=r"pool h: queue.start_p50_ms -1"):
+        capacity_from(pb.CapacityReport(pools=[pb.PoolCapacity(pool="h", queue=queue)]), 1)

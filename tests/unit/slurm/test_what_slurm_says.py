@@ -84,8 +84,8 @@ def test_times_of_sacct(text: str, ms: int) -> None:
 
 def test_the_queue_with_anything_in_a_comment() -> None:
     out = (
-        "3|3|2-3,7,9-13:2%2|PENDING|JobArrayTaskLimit|root|main|1|1||N/A|wrap|a b|c\n"
-        "1|1|N/A|RUNNING|None|root|main|2|6|n[1-2]|1796059568|gang|(null)\n"
+        "3|3|2-3,7,9-13:2%2|PENDING|JobArrayTaskLimit|root|main|1|1||N/A|gpu:3|wrap|a b|c\n"
+        "1|1|N/A|RUNNING|None|root|main|2|6|n[1-2]|1796059568|gres/gpu:4|gang|(null)\n"
         "no row\n"
     )
     array, gang = queue.parse_queue(out)
@@ -93,6 +93,7 @@ def test_the_queue_with_anything_in_a_comment() -> None:
     assert (array.comment, array.pending) == ("a b|c", True)
     assert array.text == "pending: JobArrayTaskLimit"
     assert gang.indices is None and gang.runs and gang.comment == ""
+    assert (array.cards, gang.cards) == (3, 8)
 
 
 def node(name: str, **changes: object) -> dict[str, object]:
@@ -185,9 +186,9 @@ def test_lesson_45_maintenance_of_the_whole_site_is_a_closed_window() -> None:
 
 def test_our_jobs_and_those_of_others() -> None:
     rows = (
-        "5|5|N/A|RUNNING|None|me|main|1|4|n2|9|job-1|tradewind:job-1:0\n"
-        "6|6|N/A|RUNNING|None|you|main|1|4|n1|9|x|(null)\n"
-        "7|7|0-9|PENDING|Priority|you|main|1|4||9|y|tradewind:other-1:0\n"
+        "5|5|N/A|RUNNING|None|me|main|1|4|n2|9|N/A|job-1|tradewind:job-1:0\n"
+        "6|6|N/A|RUNNING|None|you|main|1|4|n1|9|N/A|x|(null)\n"
+        "7|7|0-9|PENDING|Priority|you|main|1|4||9|gpu|y|tradewind:other-1:0\n"
     )
     said = answers(node("n1"), node("n2"), rows=rows)
     seen = put_together(SlurmSite(), said, frozenset({"job-1"}), 0).seen
