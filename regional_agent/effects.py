@@ -46,6 +46,8 @@ RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
 STAGE_TRIES = 5
 UPLOAD_TRIES = 8
+CHECKPOINT = "TRADEWIND_CHECKPOINT"
+"""Where a job finds what it kept of itself."""
 NO_CONTACT = "no contact with a leader for too long before it was started"
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -282,6 +284,8 @@ def launch_order(
     array = bool(placement.tasks)
     if launch.traceparent:
         env = (*env, (TRACEPARENT, launch.traceparent))
+    if spec.checkpoint is not None:
+        env = (*env, (CHECKPOINT, spec.checkpoint.path))
     return LaunchOrder(
         uid=launch.uid,
         job=launch.job,

@@ -17,10 +17,11 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from federation.log_lines import LogFormat
-from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms, usd_to_micro
+from federation.units import parse_bytes, parse_duration_s
 from regional_agent.act.isolation import Wanted
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.site import KubernetesSite
+from regional_agent.price_settings import PriceHours, PriceSettings
 from regional_agent.proxying import Proxies, proxies
 from regional_agent.ray.site import RaySite
 from regional_agent.scheduler_settings import (
@@ -33,12 +34,11 @@ from regional_agent.scheduler_settings import (
     accelerator_name,
 )
 from regional_agent.sense.latency import Target, parse_target
-from regional_agent.sense.prices import DeclaredPrice, PriceKind
+from regional_agent.sense.prices import DeclaredPrice
 from regional_agent.session.ledger import Pool
 from regional_agent.slurm.site import SlurmSite
 
 FILE = "agent.yaml"
-_DAY_TEXT_CHARS = len("2026-01-31")
 
 
 class SettingsError(ValueError):
@@ -49,14 +49,6 @@ def _cpus(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ValueError("cpus is a number above 0")
     return round(value * 1000)
-
-
-def _day_ms(value: object) -> int:
-    """A date or an RFC 3339 time, as UTC ms; YAML may have read it already."""
-    text = value.isoformat() if hasattr(value, "isoformat") else str(value)
-    if len(text) == _DAY_TEXT_CHARS:
-        text += "T00:00:00Z"
-    return parse_rfc3339_ms(text)
 
 
 def _loopback(value: str) -> str:
@@ -99,39 +91,6 @@ class PoolSettings(Part):
             memory_bytes=self.memory_bytes,
             simulated=self.simulated,
             domain=self.domain,
-        )
-
-
-class PriceSettings(Part):
-    """A price as a fact: what, since when, from where."""
-
-    pool: str
-    kind: PriceKind
-    marginal_micro_usd: Annotated[
-        int, BeforeValidator(usd_to_micro), Field(alias="usd_per_accelerator_hour")
-    ]
-    full_micro_usd: Annotated[
-        int | None,
-        BeforeValidator(usd_to_micro),
-        Field(alias="full_usd_per_accelerator_hour"),
-    ] = None
-    as_of_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="as_of")]
-    source: str
-    valid_from_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="valid_from")] = 0
-    valid_until_ms: Annotated[int, BeforeValidator(_day_ms), Field(alias="valid_until")] = 0
-
-    def declared(self) -> DeclaredPrice:
-        """As the collector takes it. Raises InvalidPrice (a ValueError)."""
-        full = self.marginal_micro_usd if self.full_micro_usd is None else self.full_micro_usd
-        return DeclaredPrice(
-            pool=self.pool,
-            kind=self.kind,
-            marginal_micro_usd=self.marginal_micro_usd,
-            full_micro_usd=full,
-            as_of_ms=self.as_of_ms,
-            source=self.source,
-            valid_from_ms=self.valid_from_ms,
-            valid_until_ms=self.valid_until_ms,
         )
 
 
@@ -336,4 +295,4 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
 
 
 _MODELS = (_File, SlurmSettings, RaySettings, GridEngineSettings, KubernetesSettings,
-           PoolSettings, PriceSettings, TargetSettings)  # fmt: skip
+           PoolSettings, PriceSettings, PriceHours, TargetSettings)  # fmt: skip

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -21,10 +21,9 @@ from federation.units import parse_duration_s, parse_rfc3339_ms
 from regional_agent.session.hours import DAY_MINUTES, Hours
 from regional_agent.session.site_policy import Blackout, GuestShare, SitePolicy
 from regional_agent.settings import SettingsError, faults
+from regional_agent.week_fields import EVERY_DAY, Clock, Days, some_time, zone_name
 
 FILE = "site.yaml"
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_CLOCK = re.compile(r"([01]?\d|2[0-4]):([0-5]\d)")
 _PERCENT = re.compile(r"(\d+(?:\.\d)?) ?%")
 
 
@@ -45,47 +44,9 @@ def _permille(value: object) -> int:
     return permille
 
 
-def _minute(value: object) -> int:
-    # YAML reads 08:30 without quotes as a number to the base of 60.
-    text = f"{value // 60}:{value % 60:02}" if isinstance(value, int) else str(value)
-    match = _CLOCK.fullmatch(text)
-    minute = int(match[1]) * 60 + int(match[2]) if match else DAY_MINUTES + 1
-    if minute > DAY_MINUTES:
-        raise ValueError(f"{value!r} is not a time of day from 00:00 to 24:00")
-    return minute
-
-
-def _days(value: object) -> frozenset[int]:
-    """`mon-fri`, `sat`, or a list of such."""
-    parts = value if isinstance(value, list | tuple) else str(value).split(",")
-    found: set[int] = set()
-    for part in parts:
-        first, _, last = str(part).strip().lower().partition("-")
-        if first not in DAYS or (last or first) not in DAYS:
-            raise ValueError(f"{part!r} is no day; days are {', '.join(DAYS)}, or mon-fri")
-        begin, end = DAYS.index(first), DAYS.index(last or first)
-        found |= {(begin + i) % 7 for i in range((end - begin) % 7 + 1)}
-    return frozenset(found)
-
-
 def _instant_ms(value: object) -> int:
     text = value.isoformat() if hasattr(value, "isoformat") else str(value)
     return parse_rfc3339_ms(text)
-
-
-def _zone(value: object) -> str:
-    try:
-        ZoneInfo(str(value))
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(
-            f"{value!r} is not in this machine's time zone database; such as Europe/Berlin"
-        ) from error
-    return str(value)
-
-
-_EVERY_DAY = frozenset(range(7))
-Days = Annotated[frozenset[int], BeforeValidator(_days)]
-Clock = Annotated[int, BeforeValidator(_minute)]
 
 
 class _Names(_Part):
@@ -100,14 +61,14 @@ Names = Annotated[_Names, BeforeValidator(_rule)]
 
 
 class _ShareHours(_Part):
-    days: Days = _EVERY_DAY
+    days: Days = EVERY_DAY
     from_minute: Annotated[Clock, Field(alias="from")] = 0
     until_minute: Annotated[Clock, Field(alias="to")] = DAY_MINUTES
     share: Annotated[int, BeforeValidator(_permille)]
 
     @model_validator(mode="after")
     def _not_empty(self) -> _ShareHours:
-        _some_time(self.from_minute, self.until_minute)
+        some_time(self.from_minute, self.until_minute)
         return self
 
 
@@ -135,21 +96,21 @@ class _Blackout(_Part):
         if once and not 0 < self.start_ms < self.end_ms:
             raise ValueError("end must come after start")
         if weekly:
-            _some_time(self.from_minute, self.until_minute)
+            some_time(self.from_minute, self.until_minute)
         return self
 
     def blackout(self, zone: ZoneInfo) -> Blackout:
         if self.start_ms:
             return Blackout(self.reason, once=(self.start_ms, self.end_ms))
         assert self.from_minute is not None and self.until_minute is not None, "checked above"
-        days = _EVERY_DAY if self.days is None else self.days
+        days = EVERY_DAY if self.days is None else self.days
         return Blackout(
             self.reason, weekly=Hours(days, self.from_minute, self.until_minute, zone)
         )
 
 
 class _File(_Part):
-    timezone: Annotated[str, BeforeValidator(_zone)] = "UTC"
+    timezone: Annotated[str, BeforeValidator(zone_name)] = "UTC"
     tenants: Names = _Names()
     users: Names = _Names()
     images: Names = _Names()
@@ -184,11 +145,6 @@ class _File(_Part):
             share=GuestShare(self.guest_share.default, share),
             blackouts=tuple(each.blackout(zone) for each in self.blackouts),
         )
-
-
-def _some_time(from_minute: int | None, until_minute: int | None) -> None:
-    if from_minute == until_minute:
-        raise ValueError("from and to are the same; a whole day is from 00:00 to 24:00")
 
 
 def load_site_policy(path: Path, *, named: bool = False) -> SitePolicy:

@@ -331,6 +331,13 @@ def prices_to_wire(report: PriceReport) -> pb.Report:
             as_of_ms=p.as_of_ms,
             source=p.source,
             valid_until_ms=p.valid_until_ms,
+            preemptions_per_h=p.preemptions_per_h,
+            steps=[
+                records.PriceStep(
+                    from_ms=s.from_ms, until_ms=s.until_ms, marginal_micro_usd=s.marginal_micro_usd
+                )
+                for s in p.steps
+            ],
         )
     return pb.Report(price=made)
 

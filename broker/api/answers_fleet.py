@@ -133,7 +133,9 @@ class ClusterStateView(Open):
 
 
 class PriceView(Open):
-    """A price per accelerator hour, with age and source. `flagged` says what is wrong with it."""
+    """A price per accelerator hour, with age and source. `marginal_usd` holds now, until
+    `next_at`; null where nothing else is known to come. `preemptions_per_hour` is what the site
+    says. `flagged` says what is wrong with it."""
 
     cluster: str
     region: str
@@ -141,6 +143,9 @@ class PriceView(Open):
     accelerator: str | None
     kind: str
     marginal_usd: float
+    next_usd: float | None
+    next_at: str | None
+    preemptions_per_hour: float | None
     full_usd: float
     as_of_at: str | None
     age_s: float | None

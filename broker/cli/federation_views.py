@@ -146,9 +146,9 @@ def price_table(prices: Iterable[Document], now: Now) -> Table:
     table = Table(
         (
             Column("cluster"), Column("region"), Column("pool"), Column("accelerator"),
-            Column("kind"), Column("marginal", right=True), Column("full", right=True),
-            Column("as of"), Column("age", right=True), Column("source", fold=True),
-            Column("flag", fold=True),
+            Column("kind"), Column("marginal", right=True), Column("then", right=True),
+            Column("full", right=True), Column("as of"), Column("age", right=True),
+            Column("source", fold=True), Column("flag", fold=True),
         ),
         empty="no prices known",
     )  # fmt: skip
@@ -157,11 +157,18 @@ def price_table(prices: Iterable[Document], now: Now) -> Table:
         table.rows.append((
             text(price.get("cluster")), text(price.get("region")), text(price.get("pool")),
             text(price.get("accelerator")), text(price.get("kind")), _hourly(price, "marginal_usd"),
-            _hourly(price, "full_usd"), moment(price.get("as_of_at"), now),
+            _then(price, now), _hourly(price, "full_usd"), moment(price.get("as_of_at"), now),
             short(price.get("age_s")), text(price.get("source")),
             NONE if flagged in (False, None) else "flagged" if flagged is True else text(flagged),
         ))  # fmt: skip
     return table
+
+
+def _then(price: Document, now: Now) -> str:
+    """The next price known to come, and from when."""
+    if price.get("next_at") is None:
+        return NONE
+    return f"{_hourly(price, 'next_usd')} from {moment(price.get('next_at'), now)}"
 
 
 def _hourly(price: Document, key: str) -> str:

@@ -20,6 +20,12 @@ _Rule = tuple[str, Callable[[JobSpec], Any], str, str]
 LOST_AFTER_MIN_S = 60
 _LEAVE_OUT = "leave it out"
 
+
+def _outlives(path: str) -> bool:
+    """Whether a path leads out of the directory of the attempt."""
+    return path.startswith("/") or "://" in path
+
+
 # (path, what is asked for or a false value, problem, remedy)
 _NOT_YET: tuple[_Rule, ...] = (
     (
@@ -42,10 +48,10 @@ _NOT_YET: tuple[_Rule, ...] = (
         "send the data as files, or have the job fetch it",
     ),
     (
-        "checkpoint",
-        lambda s: s.checkpoint,
-        "this version does not move checkpoints",
-        f"{_LEAVE_OUT} and keep checkpoints where every attempt can read them",
+        "checkpoint.path",
+        lambda s: s.checkpoint and not _outlives(s.checkpoint.path) and s.checkpoint.path,
+        "lies in the directory of one attempt: the next one would not find it",
+        "name a place that every attempt can read, such as /shared/ckpt or s3://bucket/ckpt",
     ),
     (
         "on_disconnect.replace",

@@ -21,6 +21,7 @@ from broker.control.closed_clusters import (
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.policy_limits import policy_refusal
+from broker.control.price_hours import price_windows
 from broker.control.site_rules import site_refusal
 from broker.control.tenant_limits import tenants_of
 from broker.control.waitlist import (
@@ -36,6 +37,7 @@ from broker.model.policies import Ruling
 from broker.sense.accounting import free_pools
 from broker.sense.duplicates import PoolKey, duplicates
 from broker.sense.fleet import unusable
+from broker.sense.preemptions import rate_per_h
 from broker.sense.start_delay import StartDelays, StartEstimate
 from federation.ids import Cluster, JobId
 from federation.jobs import JobSpec
@@ -93,6 +95,7 @@ class World:
     now_ms: int
     typed_rtt_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     starts: StartDelays = field(default_factory=StartDelays)
+    preempted: Mapping[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
 
     def start_at(self, cluster: str, blobs: Mapping[str, int]) -> StartEstimate:
         """The expected start of a job that needs these blobs there. Raises KeyError."""
@@ -242,6 +245,11 @@ def _pools(
             nodes=tuple(_nodes(g, free=True) for g in now.groups),
             when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
             spot=price is not None and price.kind == "spot",
+            prices=price_windows(price, world.now_ms),
+            preemptions_per_h=rate_per_h(
+                price.preemptions_per_h if price else 0.0,
+                world.preempted.get((str(view.identity.name), now.pool), (0, 0.0)),
+            ),
             per_node=True,
             unusable=why,
         )
@@ -302,10 +310,16 @@ def _job(
             place.max_price_micro_usd_per_accelerator_hour
         ),
         image=image,
+        checkpoint_h=_checkpoint_h(spec),
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         apart=job.id if spec.placement.spread == "cluster" and job.is_array else None,
         excluded=excluded,
     )
+
+
+def _checkpoint_h(spec: JobSpec) -> float | None:
+    every_s = spec.checkpoint.interval_s if spec.checkpoint else None
+    return every_s / 3600 if every_s else None
 
 
 def _usd(micro_usd: int | None) -> float | None:

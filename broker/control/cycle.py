@@ -28,6 +28,7 @@ from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.model.warm import Warm
 from broker.sense.fleet import read_tenants, unusable
+from broker.sense.preemptions import Preemptions
 from broker.sense.start_delay import StartDelays
 from broker.state.projection import Projection
 from federation.environment import Clock
@@ -315,6 +316,7 @@ class Sources:
     disturbing: Disturbing
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
+    preemptions: Preemptions = field(default_factory=Preemptions)
 
 
 def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:
@@ -332,6 +334,7 @@ def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int
         now_ms=now_ms,
         typed_rtt_ms=sources.typed_rtt_ms,
         starts=sources.starts,
+        preempted=sources.preemptions.snapshot(),
     )
 
 

@@ -250,6 +250,7 @@ class Explainer:
             self._clock.now_ms(),
             self._typed,
             self._office.starts.delays,
+            self._office.starts.preemptions.snapshot(),
         )
 
     # What was decided before --------------------------------------------------------------------

@@ -230,6 +230,7 @@ class Office:
             Disturbing(ports.projection, committer, rules.disturbed_share_max, self.alarm),
             self.alarm,
             ports.starts.delays,
+            ports.starts.preemptions,
         )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         shares = ShareBook(admitting, committer)

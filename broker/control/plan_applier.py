@@ -16,6 +16,7 @@ from broker.control.build_problem import Waiting, World
 from broker.control.cold_start import blobs_of
 from broker.control.round import PLACED_A_ROUND, Round
 from broker.control.slices import first_tasks
+from broker.control.waitlist import expected_s
 from broker.lifecycle import events as ev
 from broker.lifecycle.handlers import Rejected
 from broker.model import problem as pm
@@ -213,7 +214,11 @@ class PlanApplier:
             max_runtime_s=spec.max_runtime_s or 0,
             stop_grace_s=spec.preempt_grace_s,
             fence_after_s=spec.on_disconnect.lost_after_s if spec.on_disconnect.replace else 0,
-            price_micro_usd_per_accelerator_hour=price.marginal_micro_usd if price else 0,
+            price_micro_usd_per_accelerator_hour=price.mean_micro_usd(
+                round_.now_ms + start.p50_ms, expected_s(spec) * 1000
+            )
+            if price
+            else 0,
             price_source=price.source if price else "",
             price_as_of_ms=price.as_of_ms if price else 0,
             expected_start_delay_ms=start.p50_ms,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from broker.feedback.ports import AttemptEntry, FeedbackUnavailable, Ledger
 from broker.model.jobs import Attempt
+from broker.sense.preemptions import Preemptions
 from broker.sense.start_delay import SAMPLES, StartDelays, StartSample, start_sample
 
 REFRESH_S = 60.0
@@ -19,16 +20,19 @@ log = logging.getLogger("tradewind.starts")
 
 
 class StartBook:
-    """Starts as this replica knows them. `delays` is what decisions read."""
+    """Starts as this replica knows them. `delays` is what decisions read; `preemptions` what it
+    saw of runs that were cut short, since it began to lead."""
 
     def __init__(self, ledger: Ledger, clusters: Callable[[], Iterable[str]]) -> None:
         """`clusters`: all that are known now."""
         self._ledger = ledger
         self._clusters = clusters
         self.delays = StartDelays()
+        self.preemptions = Preemptions()
 
     def ended(self, attempt: Attempt) -> None:
         """Learn from an attempt that is over."""
+        self.preemptions.ended(attempt)
         times_ms = (attempt.placed_ms, attempt.reserved_ms, attempt.started_ms)
         sample = start_sample(
             attempt.uid, attempt.cluster, times_ms, attempt.prepare_ms, attempt.fetched_bytes

@@ -105,8 +105,19 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceStep:
+    """What one more accelerator hour costs from `from_ms` until before `until_ms` (UTC)."""
+
+    from_ms: int
+    until_ms: int
+    marginal_micro_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class PoolPrice:
-    """What one more accelerator hour costs (`marginal`, decides) and the full price (ledger)."""
+    """What one more accelerator hour costs (`marginal`, decides) and the full price (ledger).
+    `steps` are hours with another marginal price, in order; `preemptions_per_h` is what the site
+    says of how often a copy is thrown out there."""
 
     pool: str
     kind: str
@@ -115,6 +126,30 @@ class PoolPrice:
     as_of_ms: int
     source: str
     valid_until_ms: int = 0
+    steps: tuple[PriceStep, ...] = ()
+    preemptions_per_h: float = 0.0
+
+    def marginal_at(self, now_ms: int) -> int:
+        """The marginal price in micro-USD at that instant."""
+        holding = (s.marginal_micro_usd for s in self.steps if s.from_ms <= now_ms < s.until_ms)
+        return next(holding, self.marginal_micro_usd)
+
+    def change_after(self, now_ms: int) -> tuple[int, int] | None:
+        """When (UTC ms) the marginal price is another one next, and which; None = not known."""
+        now_usd = self.marginal_at(now_ms)
+        edges = sorted({at for s in self.steps for at in (s.from_ms, s.until_ms) if at > now_ms})
+        changes = ((at, self.marginal_at(at)) for at in edges)
+        return next((change for change in changes if change[1] != now_usd), None)
+
+    def mean_micro_usd(self, from_ms: int, run_ms: int) -> int:
+        """The marginal price on average over a run that starts then."""
+        if not self.steps or run_ms <= 0:
+            return self.marginal_at(from_ms)
+        total = self.marginal_micro_usd * run_ms
+        for step in self.steps:
+            inside_ms = min(from_ms + run_ms, step.until_ms) - max(from_ms, step.from_ms)
+            total += max(inside_ms, 0) * (step.marginal_micro_usd - self.marginal_micro_usd)
+        return round(total / run_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from broker.model.fleet import (
     NodeGroup,
     PoolCapacity,
     PoolPrice,
+    PriceStep,
     RoundTrip,
 )
 from federation.accelerators import InvalidAccelerator, identify
@@ -28,6 +29,8 @@ PRICE_MAX_MICRO_USD = 1_000_000_000
 NODES_MAX = 100_000
 START_MAX_MS = 10 * 365 * 86_400_000
 """Ten years: a scheduler that expects a start later than that knows nothing."""
+STEPS_MAX = 400
+PREEMPTIONS_PER_H_MAX = 60
 CACHED_MAX = 2_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -150,6 +153,13 @@ def prices_from(report: pb.PriceReport) -> tuple[tuple[PoolPrice, ...], tuple[st
                 f"pool {p.pool}: {p.marginal_micro_usd / 1e6:g} USD per accelerator hour is out "
                 f"of range for kind {p.kind}"
             )
+        elif fault := _steps_fault(p, floor):
+            refused.append(f"pool {p.pool}: {fault}")
+        elif not 0 <= p.preemptions_per_h <= PREEMPTIONS_PER_H_MAX:
+            refused.append(
+                f"pool {p.pool}: {p.preemptions_per_h:g} preemptions an hour are not between 0 and "
+                f"{PREEMPTIONS_PER_H_MAX}"
+            )
         elif not p.source or p.as_of_ms <= 0:
             refused.append(f"pool {p.pool}: a price needs its source and its date")
         else:
@@ -162,9 +172,28 @@ def prices_from(report: pb.PriceReport) -> tuple[tuple[PoolPrice, ...], tuple[st
                     p.as_of_ms,
                     p.source,
                     p.valid_until_ms,
+                    tuple(
+                        PriceStep(s.from_ms, s.until_ms, s.marginal_micro_usd) for s in p.steps
+                    ),
+                    p.preemptions_per_h,
                 )
             )
     return tuple(good), tuple(refused)
+
+
+def _steps_fault(price: pb.PoolPrice, floor: int) -> str:
+    """What is wrong with the prices by the hour; empty where nothing is."""
+    if len(price.steps) > STEPS_MAX:
+        return f"{len(price.steps)} prices by the hour, at most {STEPS_MAX}"
+    before_ms = 0
+    for step in price.steps:
+        if not before_ms <= step.from_ms < step.until_ms:
+            return "its prices by the hour are not in order, or one lies over another"
+        if not floor <= step.marginal_micro_usd <= PRICE_MAX_MICRO_USD:
+            usd = step.marginal_micro_usd / 1e6
+            return f"{usd:g} USD per accelerator hour in some hours is out of range"
+        before_ms = step.until_ms
+    return ""
 
 
 def cache_from(report: pb.CacheReport, received_ms: int) -> Cache:

@@ -19,6 +19,7 @@ __all__ = [
     "PoolCapacity",
     "PoolPrice",
     "PriceReport",
+    "PriceStep",
     "RoundTrip",
     "SiteState",
     "capacity_report",
@@ -79,8 +80,18 @@ class CapacityReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceStep:
+    """What one more accelerator hour costs from `from_ms` until before `until_ms` (UTC)."""
+
+    from_ms: int
+    until_ms: int
+    marginal_micro_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class PoolPrice:
-    """Per accelerator hour in micro-USD: what one more costs (`marginal`, decides) and in full."""
+    """Per accelerator hour in micro-USD: what one more costs (`marginal`, decides) and in full.
+    `steps` are coming hours with another marginal price."""
 
     pool: str
     kind: str
@@ -89,6 +100,8 @@ class PoolPrice:
     as_of_ms: int
     source: str
     valid_until_ms: int = 0
+    steps: tuple[PriceStep, ...] = ()
+    preemptions_per_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def cluster_view(
         "handshake_ms": view.handshake_ms,
         "cold_handshake_ms": view.cold_handshake_ms,
         "cache": _cache(view, now_ms),
-        "pools": _pools(view, capacity, doubled),
+        "pools": _pools(view, capacity, doubled, now_ms),
         "local_load": asdict(capacity.local_load) if capacity else None,
         "running": running,
         "version": identity.version,
@@ -100,18 +100,23 @@ def _cache(view: ClusterView, now_ms: int) -> dict[str, Any] | None:
 
 
 def _pools(
-    view: ClusterView, capacity: Capacity | None, doubled: Mapping[PoolKey, Refusal]
+    view: ClusterView,
+    capacity: Capacity | None,
+    doubled: Mapping[PoolKey, Refusal],
+    now_ms: int,
 ) -> list[dict[str, Any]]:
     pools = {pool.pool: pool for pool in capacity.pools} if capacity else {}
     shown = []
     for name in sorted({*pools, *view.prices}):
-        body = _pool(name, pools.get(name), view.prices.get(name))
+        body = _pool(name, pools.get(name), view.prices.get(name), now_ms)
         twice = doubled.get((view.identity.name, name))
         shown.append(body | {"free": 0, "note": twice.text} if twice else body | {"note": ""})
     return shown
 
 
-def _pool(name: str, pool: PoolCapacity | None, price: PoolPrice | None) -> dict[str, Any]:
+def _pool(
+    name: str, pool: PoolCapacity | None, price: PoolPrice | None, now_ms: int
+) -> dict[str, Any]:
     groups = pool.groups if pool else ()
     return {
         "pool": name,
@@ -124,7 +129,7 @@ def _pool(name: str, pool: PoolCapacity | None, price: PoolPrice | None) -> dict
         "free_cpus": sum(g.count * g.free_cpus_milli for g in groups) / 1000,
         "memory_bytes": sum(g.count * g.memory_bytes for g in groups),
         "free_memory_bytes": sum(g.count * g.free_memory_bytes for g in groups),
-        "price_usd_per_accelerator_hour": usd(price.marginal_micro_usd) if price else None,
+        "price_usd_per_accelerator_hour": usd(price.marginal_at(now_ms)) if price else None,
         "price_kind": price.kind if price else None,
         "price_source": price.source if price else None,
         "price_as_of_at": utc(price.as_of_ms) if price else None,
@@ -205,6 +210,7 @@ def _price_row(
     pools = {p.pool: p for p in view.capacity.pools} if view.capacity else {}
     groups = pools[price.pool].groups if price.pool in pools else ()
     age_s = _age_s(price.as_of_ms, now_ms)
+    then = price.change_after(now_ms)
     flagged = None
     if price.valid_until_ms and now_ms >= price.valid_until_ms:
         flagged = "no longer valid"
@@ -216,7 +222,10 @@ def _price_row(
         "pool": price.pool,
         "accelerator": groups[0].accelerator if groups else None,
         "kind": price.kind,
-        "marginal_usd": usd(price.marginal_micro_usd),
+        "marginal_usd": usd(price.marginal_at(now_ms)),
+        "next_usd": usd(then[1]) if then else None,
+        "next_at": utc(then[0]) if then else None,
+        "preemptions_per_hour": price.preemptions_per_h or None,
         "full_usd": usd(price.full_micro_usd),
         "as_of_at": utc(price.as_of_ms),
         "valid_until_at": utc(price.valid_until_ms),

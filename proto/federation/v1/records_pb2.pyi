@@ -1514,6 +1514,8 @@ class PoolPrice(google.protobuf.message.Message):
     AS_OF_MS_FIELD_NUMBER: builtins.int
     SOURCE_FIELD_NUMBER: builtins.int
     VALID_UNTIL_MS_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    PREEMPTIONS_PER_H_FIELD_NUMBER: builtins.int
     pool: builtins.str
     kind: builtins.str
     """owned | on-demand | spot"""
@@ -1524,6 +1526,12 @@ class PoolPrice(google.protobuf.message.Message):
     source: builtins.str
     valid_until_ms: builtins.int
     """0 = open"""
+    preemptions_per_h: builtins.float
+    """how often a copy is thrown out there; 0 = not stated"""
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PriceStep]:
+        """coming hours with another price, in order, none over another"""
+
     def __init__(
         self,
         *,
@@ -1534,10 +1542,34 @@ class PoolPrice(google.protobuf.message.Message):
         as_of_ms: builtins.int = ...,
         source: builtins.str = ...,
         valid_until_ms: builtins.int = ...,
+        steps: collections.abc.Iterable[Global___PriceStep] | None = ...,
+        preemptions_per_h: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "full_micro_usd", b"full_micro_usd", "kind", b"kind", "marginal_micro_usd", b"marginal_micro_usd", "pool", b"pool", "source", b"source", "valid_until_ms", b"valid_until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "full_micro_usd", b"full_micro_usd", "kind", b"kind", "marginal_micro_usd", b"marginal_micro_usd", "pool", b"pool", "preemptions_per_h", b"preemptions_per_h", "source", b"source", "steps", b"steps", "valid_until_ms", b"valid_until_ms"]) -> None: ...
 
 Global___PoolPrice: typing_extensions.TypeAlias = PoolPrice
+
+@typing.final
+class PriceStep(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FROM_MS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    MARGINAL_MICRO_USD_FIELD_NUMBER: builtins.int
+    from_ms: builtins.int
+    until_ms: builtins.int
+    marginal_micro_usd: builtins.int
+    """per accelerator hour"""
+    def __init__(
+        self,
+        *,
+        from_ms: builtins.int = ...,
+        until_ms: builtins.int = ...,
+        marginal_micro_usd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["from_ms", b"from_ms", "marginal_micro_usd", b"marginal_micro_usd", "until_ms", b"until_ms"]) -> None: ...
+
+Global___PriceStep: typing_extensions.TypeAlias = PriceStep
 
 @typing.final
 class LatencyReport(google.protobuf.message.Message):

@@ -143,7 +143,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     status, body, _ = await world.call("POST", "/v1/jobs", json={**HELLO, **asked})
     assert status == 422
     assert {error["path"] for error in body["errors"]} == {
-        "kind", "secrets", "ports", "inputs", "checkpoint",
+        "kind", "secrets", "ports", "inputs", "checkpoint.path",
         "on_disconnect.replace", "placement.spread",
         "resources.isolation", "resources.topology", "outputs",
     }  # fmt: skip

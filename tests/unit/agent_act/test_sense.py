@@ -1,10 +1,12 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from federation.system import SystemClock
+from federation.units import parse_rfc3339_ms
 from regional_agent.sense.backends.nvml import NoCards, NvmlCards, nvml_cards
 from regional_agent.sense.host import Card, CardUse, Host, found_pools, read_host
 from regional_agent.sense.latency import (
@@ -16,8 +18,15 @@ from regional_agent.sense.latency import (
     parse_target,
     parse_targets,
 )
-from regional_agent.sense.prices import DeclaredPrice, InvalidPrice, PriceKind, price_report
+from regional_agent.sense.prices import (
+    DeclaredPrice,
+    HourlyPrice,
+    InvalidPrice,
+    PriceKind,
+    price_report,
+)
 from regional_agent.sense.reports import SiteState, capacity_report, changed, merge_pools
+from regional_agent.session.hours import Hours
 from regional_agent.session.ledger import Ledger, Pool, Refusal, Request
 
 GIB = 2**30
@@ -174,6 +183,24 @@ def price(**changes: Any) -> DeclaredPrice:
     return DeclaredPrice(**fields | changes)
 
 
+NIGHT = Hours(frozenset(range(5)), 22 * 60, 6 * 60, ZoneInfo("Europe/Berlin"))
+WEEKEND = Hours(frozenset({5, 6}), 0, 24 * 60, ZoneInfo("Europe/Berlin"))
+
+
+def test_prices_by_the_hour_are_told_for_a_week_in_order() -> None:
+    monday_noon_ms = parse_rfc3339_ms("2026-03-23T11:00:00Z")
+    by_hour = (HourlyPrice(NIGHT, 500_000), HourlyPrice(WEEKEND, 800_000))
+    (shown,) = price_report(1, [price(hours=by_hour)], ["h100"], monday_noon_ms).pools
+    assert len(shown.steps) == 6
+    first, *_, saturday, weekend = shown.steps
+    assert first.from_ms == parse_rfc3339_ms("2026-03-23T21:00:00Z")
+    assert first.until_ms == parse_rfc3339_ms("2026-03-24T05:00:00Z")
+    assert saturday.until_ms == weekend.from_ms == parse_rfc3339_ms("2026-03-28T05:00:00Z")
+    assert (saturday.marginal_micro_usd, weekend.marginal_micro_usd) == (500_000, 800_000)
+    # The clock is put forward that Sunday: the weekend is an hour shorter.
+    assert weekend.until_ms == parse_rfc3339_ms("2026-03-29T22:00:00Z")
+
+
 def test_the_price_that_holds_now() -> None:
     old = price(valid_from_ms=0, valid_until_ms=100)
     new = price(valid_from_ms=90, marginal_micro_usd=1_000_000)
@@ -196,6 +223,9 @@ def test_no_price_is_unknown_and_not_free() -> None:
         {"marginal_micro_usd": 0},
         {"source": " "},
         {"valid_from_ms": 5, "valid_until_ms": 5},
+        {"preemptions_per_h": 0.1},
+        {"hours": (HourlyPrice(NIGHT, 0),)},
+        {"hours": (HourlyPrice(NIGHT, 2_000_000_000),)},
     ],
 )
 def test_slips_are_refused(slip: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ inventory:
   - {name: cpu, cpus: 16, memory: 64GiB, accelerators_per_node: 16}
 prices:
   - {pool: h100, kind: on-demand, usd_per_accelerator_hour: 2.49, as_of: 2026-01-31,
-     source: "price list"}
+     source: "price list", timezone: Europe/Berlin,
+     hours: [{days: mon-fri, from: "22:00", to: "06:00", usd_per_accelerator_hour: 1.2}]}
   - {pool: cpu, kind: owned, usd_per_accelerator_hour: 0, full_usd_per_accelerator_hour: 0.02,
      as_of: "2026-01-31T12:00:00Z", source: "depreciation"}
 latency_targets: [{region: us-east, address: "10.0.0.1:9999"}]
@@ -41,6 +42,9 @@ def test_everything_is_read_with_its_unit(tmp_path):
         0,
         20_000,
     )
+    (night,) = settings.prices[0].hours
+    assert (night.hours.from_minute, night.hours.until_minute) == (22 * 60, 6 * 60)
+    assert night.marginal_micro_usd == 1_200_000
     assert settings.latency_targets == (Target("us-east", "10.0.0.1", 9999),)
     assert settings.tenants == frozenset({"lab"})
 
@@ -67,6 +71,12 @@ def test_no_file_is_no_fault_unless_it_was_named(tmp_path):
         ("prices: [{pool: a, kind: spot, usd_per_accelerator_hour: 0, as_of: 2026-01-31, "
          "source: x}]", "free of charge"),
         ("prices: [{pool: a, kind: spot, usd_per_accelerator_hour: 1, source: x}]", "as_of"),
+        ("prices: [{pool: a, kind: owned, usd_per_accelerator_hour: 1, as_of: 2026-01-31, "
+         "source: x, preemptions_per_hour: 1}]", "pool a: preemptions_per_hour goes with kind"),
+        ("prices: [{pool: a, kind: spot, usd_per_accelerator_hour: 1, as_of: 2026-01-31, "
+         "source: x, timezone: Berlin}]", "prices.0.timezone"),
+        ("prices: [{pool: a, kind: spot, usd_per_accelerator_hour: 1, as_of: 2026-01-31, "
+         "source: x, hours: [{days: monday, usd_per_accelerator_hour: 1}]}]", "is no day"),
         ("latency_targets: [{region: a, address: nowhere}]", "host:port"),
         ("report_sink: etcd", "etcd_endpoints"),
         ("[1, 2]", "not a mapping"),
