@@ -40,7 +40,7 @@ class Standing(StrEnum):
 class Candidate:
     """One pool for one job. `terms` is the cost of a copy (None where the model is not accepted),
     `refusals` all that stands against it, empty when it could go there. `chosen` counts the copies
-    that the plan put there."""
+    that the plan put there. `queued`: not the pool but its queue."""
 
     pool: str
     cluster: str
@@ -54,6 +54,7 @@ class Candidate:
     terms: CostTerms | None
     refusals: tuple[Refusal, ...]
     chosen: int = 0
+    queued: bool = False
 
     @property
     def feasible(self) -> bool:
@@ -188,6 +189,7 @@ def _candidate(
         terms=cost_terms(where, job, pool) if known else None,
         refusals=() if could_start else against,
         chosen=chosen,
+        queued=bool(pool.queue_of),
     )
 
 

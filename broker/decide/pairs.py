@@ -49,6 +49,10 @@ class PoolColumns:
         self.delay_s = floats(cluster.start_delay_s for cluster in places)
         self.queued = truths(bool(pool.queue_of) for pool in pools)
         self.queue_s = floats(0.0 if pool.queue is None else pool.queue.start_s for pool in pools)
+        self.waiting_usd = floats(
+            0.0 if pool.queue is None else pool.queue.waiting_usd_per_accelerator_h
+            for pool in pools
+        )
         self.max_pending = floats(
             0.0 if pool.queue is None else pool.queue.max_pending for pool in pools
         )
@@ -290,6 +294,16 @@ class PairFigures:
             behind_h = (self.pools.delay_s + self.pools.queue_s) / 3600
             found = np.where(self.pools.queued[self.pool], behind_h[self.pool], found)
         return found + self.transfer_h if self.rows.problem.bandwidth_gbps else found
+
+    @cached_property
+    def delay_usd_per_h(self) -> Floats:
+        """What an hour before a copy runs costs: as the job says, else as the queue it joins
+        says."""
+        said = self.of_class("value_of_time_usd_per_h")
+        if not self.pools.queued.any():
+            return said
+        usual = self.gang * np.where(self.pools.queued, self.pools.waiting_usd, 0.0)[self.pool]
+        return np.where(said > 0, said, usual)
 
     @cached_property
     def compute_usd(self) -> Floats:

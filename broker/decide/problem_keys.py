@@ -119,6 +119,7 @@ NODES_KEYS = {
 QUEUE_KEYS = {
     "start_s": Key(amount, required=True),
     "max_pending": Key(whole, required=True),
+    "waiting_usd_per_accelerator_h": Key(amount, 0.0),
 }
 
 WINDOW_KEYS = {
@@ -190,6 +191,7 @@ JOB_KEYS = {
     "extras_per_replica": Key(mapped(size), {}),
     "spread_max_per_cluster": Key(size),
     "apart": Key(text),
+    "may_queue": Key(truth, default=True),
     "topology": Key(_topology, Topology.CLUSTER),
     "excluded": Key(text),
 }

@@ -95,10 +95,12 @@ class PriceWindow:
 @dataclass(frozen=True, slots=True)
 class Queue:
     """The waiting line of a site: a copy that joins it starts after `start_s`, its cold start
-    included; at most `max_pending` copies may join."""
+    included; at most `max_pending` copies may join. `waiting_usd_per_accelerator_h` is what an
+    hour of waiting costs, per accelerator, a job that does not say what its time is worth."""
 
     start_s: float
     max_pending: int
+    waiting_usd_per_accelerator_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +168,8 @@ class Job:
     a copy is ended at the latest, None = when its run time is over; `checkpoint_h` the time from
     one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
-    copy. `excluded` maps a cluster to the reason why this job may not go there. Replicas share what
-    `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
+    copy. `excluded` maps a cluster to the reason why this job may not go there; one that may not
+    `may_queue` joins no queue. Replicas share what `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
     """
 
     id: str
@@ -204,6 +206,7 @@ class Job:
     extras_per_replica: Mapping[str, int] = field(default_factory=_nothing)
     spread_max_per_cluster: int | None = None
     apart: str | None = None
+    may_queue: bool = True
     topology: Topology = Topology.CLUSTER
     together: int = 1
     excluded: Mapping[str, Refusal] = field(default_factory=_nothing)

@@ -51,6 +51,7 @@ class RefusalCode(StrEnum):
     TENANT_QUOTA = "tenant_quota"
     CLUSTER_QUOTA = "cluster_quota"
     QUEUE_FULL = "queue_full"
+    NO_QUEUE = "no_queue"
     NO_EXTRAS = "no_extras"
     SPREAD_LIMIT = "spread_limit"
     KEPT_APART = "kept_apart"

@@ -108,6 +108,7 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
             pool["free_memory_gib"] = dice.choice([40, 100.7])
     if dice.random() < 0.25:
         pool["queue"] = {"start_s": dice.choice([0, 300, 5400]), "max_pending": dice.randint(0, 3)}
+        pool["queue"] |= dice.choice([{}, {"waiting_usd_per_accelerator_h": 1.3}])
     if dice.random() < 0.15:
         pool["maintenance"] = [{"from_h": dice.choice([0, 0.2, 4]), "to_h": dice.choice([4.5, 9])}]
     if dice.random() < 0.2:
@@ -157,6 +158,7 @@ def a_job(
         {"topology": "node"},
         {"topology": "node", "replicas": 2, "accelerators_per_replica": dice.choice([1, 2, 3, 4])},
         {"apart": dice.choice(["group", "other"])},
+        {"may_queue": False},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
             "current_pool": dice.choice(pools)["name"],
@@ -266,7 +268,8 @@ class Force:
         """USD of one copy in a pool or its queue, None where it may not go."""
         cluster = self.clusters[pool["cluster"]]
         stays = job.get("current_pool") == pool["name"] and not queued
-        if queued and self.replica(job)[0] > pool["accelerators_per_node"]:
+        fits = self.replica(job)[0] <= pool["accelerators_per_node"]
+        if queued and not (fits and job.get("may_queue", True)):
             return None
         if pool["accelerator"] not in job["accelerators"] or (pool["spot"] and not job["spot_ok"]):
             return None
@@ -298,7 +301,8 @@ class Force:
             return None
         cost = price * (hours + cold_s / 3600) + egress
         cost += job.get("latency_usd_per_ms", 0) * rtt
-        cost += job.get("value_of_time_usd_per_h", 0) * start_h
+        waiting = gang * pool["queue"].get("waiting_usd_per_accelerator_h", 0) if queued else 0
+        cost += (job.get("value_of_time_usd_per_h", 0) or waiting) * start_h
         lost_h = min(job.get("checkpoint_h", hours), hours) / 2
         lost_usd = lost_h * (price + job.get("value_of_time_usd_per_h", 0))
         cost += pool.get("preemptions_per_h", 0) * hours * lost_usd

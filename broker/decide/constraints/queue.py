@@ -16,7 +16,7 @@ from broker.decide.constraints.constraint import (
     SharedConstraint,
     raised,
 )
-from broker.decide.pairs import Floats, PairFigures, integers
+from broker.decide.pairs import Floats, PairFigures, integers, truths
 from broker.decide.shapes import places
 from broker.decide.tallies import Tally
 from broker.decide.violations import ViolationKind
@@ -29,6 +29,7 @@ def _most(pairs: PairFigures) -> Floats:
         return np.full(1, np.inf)
     rows = pairs.rows
     fits = rows.room.empty_slots >= rows.column("replicas")[:, None]
+    fits &= truths(job.may_queue for job in rows.jobs)[:, None]
     fits |= ~pairs.pools.queued
     most = np.where(pairs.pools.queued, pairs.pools.max_pending, np.inf)
     return np.where(fits[pairs.row, pairs.pool], most[pairs.pool], 0.0)
@@ -52,8 +53,8 @@ def _check(placed: Placed) -> Iterator[str]:
         pool = share.pool
         if not pool.queue_of:
             continue
-        if pool.queue is None:
-            yield f"{share.text}: it has none"
+        if pool.queue is None or not share.job.may_queue:
+            yield f"{share.text}: {'it has none' if pool.queue is None else 'it may not'}"
             continue
         limits[pool.name] = pool.queue.max_pending
         pending[pool.name] += share.copies
@@ -68,6 +69,9 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
     queue = beside.pool.queue
     if not beside.pool.queue_of or queue is None or beside.too_large:
         return
+    if not beside.job.may_queue:
+        yield Refusal(RefusalCode.NO_QUEUE, beside.pool.name, available="it joins no queue")
+        return
     left = beside.left.get(QUEUE.name, queue.max_pending)
     if left < 1:
         has = f"{queue.max_pending} pending, as many as may"
@@ -77,7 +81,7 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
     pool = problem.pools[0]
-    if pool.queue is None:
+    if pool.queue is None or refusal.code is RefusalCode.NO_QUEUE:
         return None
     before = pool.queue.max_pending
     wider = replace(pool, queue=replace(pool.queue, max_pending=before + 1))
@@ -87,7 +91,7 @@ def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
 
 QUEUE = SharedConstraint(
     "queue",
-    frozenset({RefusalCode.QUEUE_FULL}),
+    frozenset({RefusalCode.QUEUE_FULL, RefusalCode.NO_QUEUE}),
     ViolationKind.CAPACITY,
     _most,
     _check,

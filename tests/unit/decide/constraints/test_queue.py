@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from broker.decide.answer import plan_to_json
 from broker.decide.decision import decide
+from broker.decide.explain import candidates
 from broker.decide.problem_file import parse_problem
 from broker.decide.problem_json import problem_to_json
 from broker.decide.strict_json import ProblemError
@@ -137,3 +139,38 @@ def test_a_queue_is_read_strictly_and_written_again() -> None:
     for bad in ({"start_s": 3}, {"start_s": -1, "max_pending": 2}, {**FIVE_MINUTES, "start": 1}):
         with pytest.raises(ProblemError, match=r"pools\[0\].queue"):
             parse_problem(json.dumps(a_problem(pools=[a_pool(queue=bad)])))
+
+
+def test_a_job_that_says_nothing_of_its_time_pays_for_waiting_what_the_queue_says() -> None:
+    """An hour in the queue costs what an hour of running costs there: ten times dearer is worth
+    five minutes, a tenth dearer is not worth a day."""
+    for dearer, start_s, queued in ((10, 300, True), (1.1, 86_400, False), (1.1, 300, True)):
+        problem = problem_of(
+            clusters=two_clusters(),
+            pools=[
+                a_pool(
+                    free_nodes={"8": 0},
+                    queue={
+                        "start_s": start_s, "max_pending": 2, "waiting_usd_per_accelerator_h": 1
+                    },
+                ),
+                a_pool("p1", cluster="c1", price_usd_per_accelerator_hour=dearer),
+            ],
+        )
+        plan = decide(problem)
+        assert [item.queued for item in plan.assignments] == [queued] and not verify(problem, plan)
+        if queued:
+            assert plan.cost_usd == pytest.approx(1 + start_s / 3600)
+
+
+def test_a_job_that_may_not_join_a_queue_joins_none_and_is_told_so() -> None:
+    problem = problem_of(
+        pools=[a_pool(free_nodes={"8": 0}, queue=FIVE_MINUTES)], jobs=[a_job(may_queue=False)]
+    )
+    plan = decide(problem)
+    assert plan.assignments == () and not options_of(problem)
+    assert plan.unplaced[0].refusal.code is RefusalCode.NO_CAPACITY
+    (row,) = [item for item in candidates(problem, problem.jobs[0], plan) if item.queued]
+    assert row.refusals[0].code is RefusalCode.NO_QUEUE
+    forced = replace(plan, assignments=(Assignment("j0", "p0", 1, queued=True),), unplaced=())
+    assert any("it may not" in violation.text for violation in verify(problem, forced))
