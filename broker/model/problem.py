@@ -169,7 +169,8 @@ class Job:
     one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
     copy. `excluded` maps a cluster to the reason why this job may not go there; one that may not
-    `may_queue` joins no queue. Replicas share what `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
+    `may_queue` joins no queue. Replicas share what `topology` says. While deciding, a gang that
+    shares a node is one replica made of `together`.
     """
 
     id: str

@@ -1,5 +1,5 @@
-"""The time before a copy runs, paid for or not, at what an hour of waiting costs the job: in a queue
-also one that does not say."""
+"""The time before a copy runs, paid for or not, at what an hour of waiting costs the job; in a
+queue also one that does not say."""
 
 from __future__ import annotations
 
