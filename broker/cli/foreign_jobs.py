@@ -12,7 +12,9 @@ from broker.cli.exits import Exit, Failure, note
 from broker.cli.integer_lookup import find_any
 from broker.cli.session import ask
 from broker.client import Client
-from broker.compat import Imported, Kind, import_text, is_foreign
+from broker.compat.imported import Imported
+from broker.compat.kinds import Kind
+from broker.compat.reading import import_text
 
 SEND = "TRADEWIND_SEND_DIRECTORY"
 _SCRIPTS = (Kind.SBATCH, Kind.QSUB)
@@ -22,14 +24,12 @@ _OWN_WORDS = ("name", "array", "cpus", "memory", "accelerators", "replicas")
 
 def foreign_job(
     path: Path, text: str, clusters: Sequence[str], said: Collection[str]
-) -> dict[str, Any] | None:
-    """The job of a file of another system, as a mapping; None for a job file of our own.
+) -> dict[str, Any]:
+    """The job of a file of another system, as a mapping.
 
     `clusters` are those named beside the file, `said` the names of other options given. Asks the
     broker only where the job is kept to one kind of site or waits for others. Raises Failure.
     """
-    if not is_foreign(text):
-        return None
     imported = import_text(path.name, text)
     refuse_errors(imported, str(path))
     doubled = [key for key in _OWN_WORDS if key in said]

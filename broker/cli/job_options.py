@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.cli.exits import Exit, Failure
-from broker.cli.foreign_jobs import foreign_job
+from broker.compat.kinds import is_foreign
 from federation.jobs import InvalidJob, JobFile, parse_job_file
 
 MAX_JOB_FILE_BYTES = 1 << 20
@@ -86,15 +86,12 @@ def load_job_file(file: str, options: JobOptions) -> dict[str, Any]:
     """
     path = Path(file)
     text = _text(path)
-    said = {**options.fields, **options.resources}
-    foreign = foreign_job(
-        path,
-        text,
-        options.placement.get("clusters") or (),
-        [key for key, value in said.items() if value not in (None, [], ())],
-    )
-    if foreign is not None:
-        return foreign
+    if is_foreign(text):
+        from broker.cli.foreign_jobs import foreign_job
+
+        said = {**options.fields, **options.resources}
+        given = [key for key, value in said.items() if value not in (None, [], ())]
+        return foreign_job(path, text, options.placement.get("clusters") or (), given)
     data = _parse(path, text)
     if not isinstance(data, dict):
         raise Failure(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from broker.client.documents import Document
 from broker.client.documents import mapping as _mapping
@@ -15,9 +15,11 @@ from broker.client.documents import part as _part
 from broker.client.errors import BadFile, Garbled, Refused
 from broker.client.operating import Operating
 from broker.client.transport import Answer, Request, Transport
-from broker.client.upload import Blob, Prepared, prepare_job
 from federation.environment import Ids
-from federation.jobs import JobFile, JobSpec
+
+if TYPE_CHECKING:
+    from broker.client.upload import Blob, Prepared
+    from federation.jobs import JobFile, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Client(Operating):
         self, job: JobFile, base: Path, idempotency_key: str | None = None
     ) -> Submitted:
         """Upload what `job` names on this machine (relative to `base`) and create it."""
+        from broker.client.upload import prepare_job
+
         prepared = prepare_job(job, base)
         await self.upload(prepared)
         return await self.submit(prepared.spec, idempotency_key)
@@ -352,10 +356,10 @@ def _whole(text: str | None, default: int) -> int:
 
 
 def _plain(spec: JobSpec | Mapping[str, Any]) -> Document:
-    if isinstance(spec, JobSpec):
-        dumped: Document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        return dumped
-    return dict(spec)
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    dumped: Document = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return dumped
 
 
 def _query(query: Mapping[str, str | None]) -> dict[str, str]:

@@ -1,10 +1,6 @@
 """Pure parsers of the scripts people already have, to job specs.
 
-`import_text` reads any of them; `Imported` is its answer.
+`reading.import_text` reads any of them, `imported.Imported` is its answer; `kinds.is_foreign` tells
+such a file from a job file of our own. Nothing is imported here: a job file of our own needs none
+of the readers.
 """
-
-from broker.compat.imported import Client, Imported, Kind
-from broker.compat.notes import Level, Note
-from broker.compat.reading import import_text, is_foreign
-
-__all__ = ["Client", "Imported", "Kind", "Level", "Note", "import_text", "is_foreign"]

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from broker.compat.kinds import Kind
 from broker.compat.notes import Findings, Level, Note, in_order
 from federation.jobs import InvalidJob, JobFile, JobSpec, parse_job_file
-
-
-class Kind(StrEnum):
-    """What kind of file it is, told by its content."""
-
-    SBATCH = "sbatch"
-    QSUB = "qsub"
-    KUBERNETES = "kubernetes"
-    SKYPILOT = "skypilot"
-    NATIVE = "native"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

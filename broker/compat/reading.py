@@ -6,14 +6,13 @@ import re
 from dataclasses import replace
 
 from broker.compat import sge_job, slurm_job
-from broker.compat.imported import Draft, Imported, Kind, failure
+from broker.compat.imported import Draft, Imported, failure
+from broker.compat.kinds import Kind, kind_of_script, kind_of_yaml
 from broker.compat.kubernetes import import_kubernetes
 from broker.compat.skypilot import import_skypilot
 from broker.compat.yaml_items import BadYaml, Item, read_yaml
 
 MAX_BYTES = 1 << 20
-_SBATCH = re.compile(r"^#SBATCH(\s|$)", re.MULTILINE)
-_QSUB = re.compile(r"^#\$ *-[A-Za-z@]", re.MULTILINE)
 _OTHERS = (
     (re.compile(r"^#PBS(\s|$)", re.MULTILINE), "PBS"),
     (re.compile(r"^#BSUB(\s|$)", re.MULTILINE), "LSF"),
@@ -49,40 +48,6 @@ def import_text(name: str, text: str | bytes) -> Imported:
     if kind is Kind.QSUB:
         return sge_job.import_qsub(name, text)
     return _other(text)
-
-
-def kind_of_script(text: str) -> Kind:
-    """`sbatch` or `qsub` for a script with their directives, else `unknown`."""
-    slurm, sge = _SBATCH.search(text), _QSUB.search(text)
-    if slurm and (not sge or slurm.start() < sge.start()):
-        return Kind.SBATCH
-    return Kind.QSUB if sge else Kind.UNKNOWN
-
-
-def is_foreign(text: str) -> bool:
-    """Whether the file is one of another system (and not a job file of our own)."""
-    if kind_of_script(text) is not Kind.UNKNOWN:
-        return True
-    try:
-        return kind_of_yaml(read_yaml(text)) in (Kind.KUBERNETES, Kind.SKYPILOT)
-    except BadYaml:
-        return False
-
-
-def kind_of_yaml(documents: list[Item]) -> Kind:
-    """What a YAML file is, by its keys."""
-    for document in documents:
-        if document.get("apiVersion") is not None and document.get("kind") is not None:
-            return Kind.KUBERNETES
-    keys = {key for document in documents for key, _ in document.items()}
-    if keys & {"setup", "num_nodes", "file_mounts", "envs", "service"}:
-        return Kind.SKYPILOT
-    shapes = [part for document in documents if (part := document.get("resources"))]
-    inner = {key for part in shapes for key, _ in part.items()}
-    if inner & {"any_of", "ordered", "cloud", "infra", "use_spot", "disk_size", "image_id",
-                "instance_type", "accelerator_args", "job_recovery"}:  # fmt: skip
-        return Kind.SKYPILOT
-    return Kind.NATIVE if keys & {"run", "command"} else Kind.UNKNOWN
 
 
 def _other(text: str) -> Imported:

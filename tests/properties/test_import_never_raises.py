@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.compat import Imported, import_text
+from broker.compat.imported import Imported
+from broker.compat.reading import import_text
 from broker.compat.slurm_options import OPTIONS
 from federation.jobs import JobSpec
 

@@ -11,7 +11,9 @@ import typer
 from broker.cli.exits import Exit, Failure
 from broker.cli.options import Json
 from broker.cli.output import Column, Table, say, show, show_json
-from broker.compat import Imported, Note, import_text
+from broker.compat.imported import Imported
+from broker.compat.notes import Note
+from broker.compat.reading import import_text
 
 
 def import_file(

@@ -20,7 +20,7 @@ from broker.cli.shims.submitting import (
     with_broker,
 )
 from broker.client import Client
-from broker.compat import Imported
+from broker.compat.imported import Imported
 from broker.compat.notes import Findings
 from broker.compat.sge_job import CommandLine, import_qsub
 from broker.compat.sge_options import read_options

@@ -23,7 +23,7 @@ from broker.cli.shims.submitting import (
     with_broker,
 )
 from broker.client import Client
-from broker.compat import Imported
+from broker.compat.imported import Imported
 from broker.compat.notes import Findings
 from broker.compat.slurm_directives import Word, read_options
 from broker.compat.slurm_job import CommandLine, import_sbatch

@@ -18,7 +18,7 @@ from broker.cli.shims.patterns import Naming
 from broker.cli.shims.rows import local_user
 from broker.cli.shims.spool import Spool, bring, entry_of
 from broker.client import Client, Prepared, connect, find_connection, prepare_job, wait_for_jobs
-from broker.compat import Imported
+from broker.compat.imported import Imported
 from broker.compat.integer_ids import LABEL, VARIABLE
 from federation.jobs import InvalidJob, JobFile, parse_job_file
 from federation.system import SystemRng

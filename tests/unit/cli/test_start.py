@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.dispatch import run
-from broker.cli.table import TABLE
+from broker.cli.table import TABLE, find
 from tests.unit.client.speaking_server import JOB, TOKEN, job_object, serving
 
 HEAVY = ("ortools", "grpc", "sqlalchemy", "numpy", "google", "cryptography")
@@ -35,6 +35,31 @@ def test_no_command_of_the_client_loads_a_solver_or_grpc() -> None:
     targets = sorted({entry.target.partition(":")[0] for entry in TABLE if not entry.extra})
     loaded = loaded_by("\n".join(f"import {target}" for target in targets))
     assert not loaded & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["jobs", "show", "explain", "wait", "cancel", "status", "clusters", "usage", "decide"],
+)
+def test_a_question_to_the_broker_loads_no_job_format(command: str) -> None:
+    entry = find(command)
+    assert entry is not None
+    loaded = loaded_by(f"import {entry.target.partition(':')[0]}")
+    assert not loaded & {*HEAVY, "pydantic", "yaml", "pathspec", "rich"}
+
+
+def test_a_job_file_of_our_own_loads_no_reader_of_old_scripts(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("run: echo hello\n")
+    names = subprocess.run(
+        [sys.executable, "-c",
+         "from broker.cli.job_options import JobOptions, read_job\n"
+         "read_job('job.yaml', None, JobOptions())\n"
+         "import sys\nprint('\\n'.join(sys.modules))"],
+        capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    ).stdout.splitlines()  # fmt: skip
+    readers = {name for name in names if name.startswith("broker.compat.")}
+    assert readers == {"broker.compat.kinds", "broker.compat.yaml_items"}
 
 
 def test_the_client_needs_only_the_vocabulary() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from broker.compat import Imported, import_text
+from broker.compat.imported import Imported
+from broker.compat.reading import import_text
 from broker.compat.sge_options import OPTIONS as SGE_OPTIONS
 from broker.compat.slurm_options import OPTIONS as SLURM_OPTIONS
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.compat import import_text
 from broker.compat.integer_ids import derived
+from broker.compat.reading import import_text
 from broker.compat.sge_job import CommandLine as SgeLine
 from broker.compat.sge_job import import_qsub
 from broker.compat.slurm_job import CommandLine, import_sbatch
