@@ -2,6 +2,8 @@
 
 What concerns the site (status, jobs, logs, kill, doctor) works without any broker, and without
 the agent: the keeper and the files in the state directory are enough.
+
+Each command imports what it needs when it runs: a look at a site does not load the session.
 """
 
 from __future__ import annotations
@@ -13,31 +15,25 @@ import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 # Jobs are children of the keeper, never of this process: gRPC need not prepare for forks.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import typer
 
-from federation.log_lines import configure
 from federation.system import SystemClock
 from regional_agent import site_cli, site_view
-from regional_agent.act.journal import JournalInUse
 from regional_agent.act.schedulers.port import SchedulerUnavailable
-from regional_agent.app import Agent, AgentError, build, version
-from regional_agent.conformance import suite
-from regional_agent.conformance.command import conformance as try_site
-from regional_agent.conformance.suite import Verdict
-from regional_agent.enrol import Door, EnrolError, IdentityError
-from regional_agent.enrol import join as enrol
-from regional_agent.ensure import AgentRuns, hold_lock
-from regional_agent.ensure import ensure as ensured
-from regional_agent.impact import impact as measured_impact
-from regional_agent.proxying import proxies
-from regional_agent.settings import SettingsError, default_state_dir, load_settings
+from regional_agent.identity import IdentityError
+from regional_agent.site_cli import AsJson, StateDir
+from regional_agent.site_cli import fail as _leave_with
+from regional_agent.site_cli import state_of as _state
 from regional_agent.site_view import SiteProblem
-from regional_agent.worker import JournalFailed
+
+if TYPE_CHECKING:
+    from regional_agent.app import Agent
+    from regional_agent.conformance.suite import Verdict
 
 EXIT_FAULT = 1
 EXIT_USAGE = 2
@@ -47,15 +43,10 @@ app = typer.Typer(
     help="Joins this site to a federation and runs what it is sent.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 _T = TypeVar("_T")
-
-StateDir = Annotated[
-    Path | None,
-    typer.Option("--state-dir", help="Where this agent keeps its identity, journal and jobs."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
 
 
 @app.command()
@@ -72,10 +63,16 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Become the agent of the cluster an invitation names."""
+    from regional_agent import enrol
+    from regional_agent.proxying import proxies
+
     state = _state(state_dir)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    door = Door(url, proxies(proxy, os.environ).to_url(url))
-    identity = _do(enrol(door, token, ca_hash, state, replace=replace))
+    door = enrol.Door(url, proxies(proxy, os.environ).to_url(url))
+    try:
+        identity = _do(enrol.join(door, token, ca_hash, state, replace=replace))
+    except enrol.EnrolError as problem:
+        _fail(str(problem))
     if as_json:
         _print_json(
             {
@@ -105,6 +102,13 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
     """Run the agent. SIGTERM ends it at once; keeper and jobs live on."""
+    from federation.log_lines import configure
+    from regional_agent.act.journal import JournalInUse
+    from regional_agent.app import AgentError, build
+    from regional_agent.ensure import AgentRuns, hold_lock
+    from regional_agent.settings import SettingsError, load_settings
+    from regional_agent.site_view import with_overrides
+
     state = _state(state_dir)
     try:
         settings = load_settings(state, config)
@@ -115,7 +119,7 @@ def run(
         if report_sink:
             overrides["report_sink"] = report_sink
         lock = hold_lock(state) if state.is_dir() else -1
-        agent = build(site_view.with_overrides(settings, overrides))
+        agent = build(with_overrides(settings, overrides))
     except (SettingsError, AgentError, AgentRuns, JournalInUse, ValueError) as problem:
         _fail(str(problem))
     asyncio.run(_until_stopped(agent))
@@ -126,6 +130,8 @@ def run(
 @app.command()
 def ensure(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Start the agent in the background unless it runs already; for cron and chains of jobs."""
+    from regional_agent.ensure import ensure as ensured
+
     done = _do(ensured(_state(state_dir)))
     if as_json:
         _print_json(done.as_json())
@@ -140,6 +146,8 @@ def impact(
     as_json: AsJson = False,
 ) -> None:
     """What agent and keeper cost this machine: CPU and memory, measured."""
+    from regional_agent.impact import impact as measured_impact
+
     measure_s = site_cli.seconds("--measure", measure)
     found = _do(measured_impact(_state(state_dir), measure_s, SystemClock().monotonic_s))
     if as_json:
@@ -202,7 +210,9 @@ def kill(
 @app.command()
 def doctor(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Check what an agent needs, one line each; exit 1 when something is wrong."""
-    checks = _do(site_view.doctor(_state(state_dir), SystemClock().now_ms()))
+    from regional_agent.site_doctor import doctor as looked_at
+
+    checks = _do(looked_at(_state(state_dir), SystemClock().now_ms()))
     if as_json:
         _print_json([check.__dict__ for check in checks])
     else:
@@ -222,6 +232,8 @@ def conformance(
 
     Runs short jobs of its own, at the site's own pace: some minutes.
     """
+    from regional_agent.conformance import suite
+    from regional_agent.conformance.command import conformance as try_site
 
     def told(verdict: Verdict) -> None:
         typer.echo(f"{verdict.case}: {verdict.result}", err=True)
@@ -255,6 +267,8 @@ site_cli.add_to(app)
 @app.command(name="version")
 def show_version(as_json: AsJson = False) -> None:
     """The version of this agent."""
+    from regional_agent.app import version
+
     if as_json:
         _print_json({"version": version()})
     else:
@@ -268,6 +282,10 @@ def main() -> None:
 
 async def _until_stopped(agent: Agent) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP has the site's rules read anew."""
+    from regional_agent.app import AgentError
+    from regional_agent.settings import SettingsError
+    from regional_agent.worker import JournalFailed
+
     running = asyncio.create_task(agent.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -287,19 +305,14 @@ def _do(work: Coroutine[Any, Any, _T]) -> _T:
     """Run it; what is the user's to know is one line and exit code 1."""
     try:
         return asyncio.run(work)
-    except (EnrolError, IdentityError, SiteProblem, SchedulerUnavailable) as problem:
+    except (IdentityError, SiteProblem, SchedulerUnavailable) as problem:
         _fail(str(problem))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 
 def _fail(text: str) -> NoReturn:
-    typer.echo(f"tradewind-agent: {text}", err=True)
-    raise typer.Exit(EXIT_FAULT)
-
-
-def _state(named: Path | None) -> Path:
-    return (named or default_state_dir()).absolute()
+    _leave_with(text, EXIT_FAULT)
 
 
 def _print_json(value: Any) -> None:

@@ -268,15 +268,6 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
     )
 
 
-def default_state_dir() -> Path:
-    """`TRADEWIND_AGENT_STATE`, else `~/.local/state/tradewind-agent` (XDG_STATE_HOME)."""
-    named = os.environ.get("TRADEWIND_AGENT_STATE")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "tradewind-agent"
-
-
 def job_path() -> str:
     """The PATH jobs find: that of this process."""
     return os.environ.get("PATH", os.defpath)

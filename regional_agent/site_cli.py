@@ -14,9 +14,9 @@ from federation.system import SystemClock
 from federation.units import InvalidQuantity, parse_duration_s, parse_rfc3339_ms
 from regional_agent import site_commands
 from regional_agent.act.schedulers.port import SchedulerUnavailable
-from regional_agent.settings import default_state_dir
 from regional_agent.site_commands import Outcome
 from regional_agent.site_view import SiteProblem
+from regional_agent.state_dir import default_state_dir
 
 StateDir = Annotated[
     Path | None,

@@ -9,32 +9,26 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from federation.private_files import PrivateFileError, refuse_shared
 from federation.units import format_utc
-from regional_agent import site_scheduler
-from regional_agent.act.isolation import IsolationMissing, find_isolation
 from regional_agent.act.keeper.client import KeeperConnection, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
-from regional_agent.app import Backends, version
 from regional_agent.control_socket import AgentAway, AgentRefused, ask_agent
-from regional_agent.enrol import Door, EnrolError, session_check
 from regional_agent.identity import (
     IdentityError,
     has_identity,
     identity_directory,
     load_identity,
 )
-from regional_agent.settings import AgentSettings, SettingsError, load_settings
-from regional_agent.site_control import site_file
-from regional_agent.site_file import load_site_policy
-from regional_agent.site_state import read_site_state
 from regional_agent.status import is_running, read_status
+
+if TYPE_CHECKING:
+    from regional_agent.settings import AgentSettings
+    from regional_agent.site_scheduler import SiteScheduler
 
 LOG_PIECE_BYTES = 256 * 1024
 FOLLOW_S = 0.2
-DISK_LOW_BYTES = 2**30
 
 
 class SiteProblem(Exception):
@@ -42,7 +36,9 @@ class SiteProblem(Exception):
 
 
 @dataclass(frozen=True)
-class _Keeper:
+class KeeperSeen:
+    """A keeper as it answered, or that it does not."""
+
     answers: bool
     pid: int
     attempts: list[dict[str, Any]]
@@ -59,35 +55,39 @@ def with_overrides(settings: AgentSettings, overrides: Mapping[str, Any]) -> Age
     return changed
 
 
-def open_scheduler(state: Path) -> site_scheduler.SiteScheduler:
+def open_scheduler(state: Path) -> SiteScheduler:
     """The local scheduler, beside an agent that may run. Raises SiteProblem."""
+    from regional_agent.app import Backends
+    from regional_agent.settings import SettingsError, load_settings
+    from regional_agent.site_scheduler import local_site
+
     try:
         clock, settings = Backends.system().clock, load_settings(state)
-        return site_scheduler.local_site(settings, clock, follow=False).scheduler
+        return local_site(settings, clock, follow=False).scheduler
     except SettingsError as problem:
         raise SiteProblem(str(problem)) from problem
 
 
-async def _keeper(state: Path) -> _Keeper:
+async def keeper_seen(state: Path) -> KeeperSeen:
     """The keeper as it is: one that does not run is not started for a look."""
     try:
         connection = await KeeperConnection.open(state)
     except KeeperGone:
-        return _Keeper(answers=False, pid=0, attempts=[])
+        return KeeperSeen(answers=False, pid=0, attempts=[])
     try:
         hello = await connection.request("hello")
         attempts = await connection.request("status", uids=None)
-        groups = hello.get("groups", _Keeper.groups)
-        return _Keeper(answers=True, pid=hello["pid"], attempts=attempts, groups=groups)
+        groups = hello.get("groups", KeeperSeen.groups)
+        return KeeperSeen(answers=True, pid=hello["pid"], attempts=attempts, groups=groups)
     except (KeeperGone, KeeperRefused):
-        return _Keeper(answers=False, pid=0, attempts=[])
+        return KeeperSeen(answers=False, pid=0, attempts=[])
     finally:
         await connection.close()
 
 
 async def keeper_pid(state: Path) -> int:
     """The keeper's process; 0 = none."""
-    return (await _keeper(state)).pid
+    return (await keeper_seen(state)).pid
 
 
 # Looking ---------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ async def keeper_pid(state: Path) -> int:
 async def status(state: Path) -> dict[str, Any]:
     """Agent, session, keeper and certificate as one mapping."""
     known = read_status(state)
-    keeper = await _keeper(state)
+    keeper = await keeper_seen(state)
     live = [a for a in keeper.attempts if a["outcome"] is None]
     identity = load_identity(state) if has_identity(state) else None
     return {
@@ -140,7 +140,7 @@ def status_text(shown: Mapping[str, Any]) -> str:
 async def jobs(state: Path) -> list[dict[str, Any]]:
     """Every attempt the keeper holds, or, without one, what the agent knows or whose order lies
     here."""
-    keeper = await _keeper(state)
+    keeper = await keeper_seen(state)
     by_uid = {a["uid"]: a for a in keeper.attempts}
     if not keeper.answers:
         with contextlib.suppress(AgentAway, AgentRefused):
@@ -227,7 +227,7 @@ async def print_log(
         await scheduler.close()
 
 
-async def _first_stream(scheduler: site_scheduler.SiteScheduler, uid: str) -> str:
+async def _first_stream(scheduler: SiteScheduler, uid: str) -> str:
     extents = await scheduler.log_extents(uid)
     return extents[0].stream if extents else "output"
 
@@ -266,8 +266,10 @@ async def leave(state: Path, *, force: bool) -> dict[str, Any]:
     """End the keeper and remove the identity. Raises SiteProblem while something runs."""
     if is_running(read_status(state)):
         raise SiteProblem("the agent runs; stop it first")
-    keeper = await _keeper(state)
-    if keeper.answers or site_scheduler.has_batch_system(state):
+    from regional_agent.site_scheduler import has_batch_system
+
+    keeper = await keeper_seen(state)
+    if keeper.answers or has_batch_system(state):
         scheduler = open_scheduler(state)
         try:
             await scheduler.shut_down(kill=force)
@@ -280,121 +282,3 @@ async def leave(state: Path, *, force: bool) -> dict[str, Any]:
         cluster = load_identity(state).cluster
     shutil.rmtree(identity_directory(state), ignore_errors=True)
     return {"cluster": cluster, "state_dir": str(state)}
-
-
-# Doctor ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at."""
-
-    name: str
-    ok: bool
-    text: str
-
-
-async def doctor(state: Path, now_ms: int) -> list[Check]:
-    """Everything an agent needs, looked at one by one."""
-    checks = [Check("version", ok=True, text=version()), _private(state), _settings(state)]
-    checks.append(_site_rules(state))
-    checks.append(_disk(state))
-    checks.extend(await _identity(state, now_ms))
-    keeper = await _keeper(state)
-    text = f"pid {keeper.pid}" if keeper.answers else "not running; started with the agent"
-    checks.append(Check("keeper", ok=True, text=text))
-    checks.extend(_isolation(state, keeper))
-    known = read_status(state)
-    if not is_running(known):
-        checks.append(Check("agent", ok=False, text="not running"))
-    else:
-        assert known is not None, "running means known"
-        reason = "session stands" if known["connected"] else f"no session: {known['reason']}"
-        checks.append(Check("agent", ok=bool(known["connected"]), text=reason))
-    return checks
-
-
-def _private(state: Path) -> Check:
-    try:
-        refuse_shared(state)
-    except FileNotFoundError:
-        return Check("state directory", ok=False, text=f"{state} is not there")
-    except PrivateFileError as problem:
-        return Check("state directory", ok=False, text=str(problem))
-    return Check("state directory", ok=True, text=str(state))
-
-
-def _settings(state: Path) -> Check:
-    try:
-        settings = load_settings(state)
-    except SettingsError as problem:
-        return Check("settings", ok=False, text=str(problem))
-    pools = site_scheduler.site_pools(settings)
-    shown = ", ".join(
-        f"{p.name}: {p.nodes} x {p.accelerators_per_node} {p.accelerator}"
-        + (" (simulated)" if p.simulated else "")
-        for p in pools
-    )
-    return Check("pools", ok=bool(pools), text=shown)
-
-
-def _site_rules(state: Path) -> Check:
-    try:
-        policy = site_file(load_settings(state))
-        load_site_policy(policy.path, named=policy.named)
-    except SettingsError as problem:
-        return Check("site rules", ok=False, text=str(problem))
-    there = "" if policy.path.exists() else ", not there: everything is taken"
-    stands = read_site_state(state)
-    shut = f"; site {stands.state}: {stands.text or '-'}" if stands.state != "open" else ""
-    return Check("site rules", ok=True, text=f"{policy.path}{there}{shut}")
-
-
-def _isolation(state: Path, keeper: _Keeper) -> list[Check]:
-    """Each trial with its reason; not to have something is no fault unless it was demanded."""
-    try:
-        settings = load_settings(state)
-        found = find_isolation(settings.isolation, state, limits=True)
-    except SettingsError:
-        return []  # told above
-    except (IsolationMissing, OSError) as problem:
-        return [Check("isolation", ok=False, text=str(problem))]
-    groups = keeper.groups if keeper.answers else "known once the keeper runs"
-    held = groups if isinstance(groups, str) else f"version {groups}"
-    return [
-        Check("isolation", ok=True, text=f"grade {found.grade}"),
-        Check("sandbox", ok=True, text=found.reason or "jobs see neither agent nor each other"),
-        Check("control groups", ok=True, text=held if found.limits else "not asked for"),
-        Check("images", ok=True, text="none: this version starts no containers on a host"),
-    ]
-
-
-def _disk(state: Path) -> Check:
-    if not state.exists():
-        return Check("disk", ok=False, text=f"{state} is not there")
-    free = shutil.disk_usage(state).free
-    return Check("disk", ok=free > DISK_LOW_BYTES, text=f"{free / 2**30:.1f} GiB free")
-
-
-async def _identity(state: Path, now_ms: int) -> list[Check]:
-    try:
-        identity = load_identity(state)
-    except IdentityError as problem:
-        return [Check("identity", ok=False, text=str(problem))]
-    left_ms = identity.facts.not_after_ms - now_ms
-    expiry = format_utc(identity.facts.not_after_ms)
-    checks = [
-        Check("identity", ok=True, text=f"{identity.cluster} in {identity.region}"),
-        Check("certificate", ok=left_ms > 0, text=f"until {expiry}"),
-    ]
-    with contextlib.suppress(SettingsError):
-        settings = load_settings(state)
-        url = settings.broker or identity.api_url
-        door = Door(url, settings.proxies.to_url(url))
-        try:
-            verdict = await session_check(identity, door=door)
-        except EnrolError as problem:
-            checks.append(Check("broker", ok=False, text=problem.text))
-        else:
-            checks.append(Check("broker", ok=verdict.ok, text=verdict.reason))
-    return checks

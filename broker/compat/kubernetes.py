@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.compat import kubernetes_values as values
-from broker.compat.imported import Draft, Imported, Kind
+from broker.compat.imported import Draft, Imported
+from broker.compat.kinds import Kind
 from broker.compat.kubernetes_pod import Pod, PodReader
 from broker.compat.notes import short
 from broker.compat.yaml_items import Item

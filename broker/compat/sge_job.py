@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from broker.compat import sge_values as values
 from broker.compat.accelerator_names import ANY_NVIDIA, UnknownModel, models, request
-from broker.compat.imported import After, Draft, Imported, Kind
+from broker.compat.imported import After, Draft, Imported
+from broker.compat.kinds import Kind
 from broker.compat.notes import short
 from broker.compat.sge_asked import Asked
 from broker.compat.sge_options import Given, read_options, script_options

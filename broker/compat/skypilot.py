@@ -6,7 +6,8 @@ import posixpath
 import re
 from collections.abc import Callable
 
-from broker.compat.imported import Draft, Imported, Kind
+from broker.compat.imported import Draft, Imported
+from broker.compat.kinds import Kind
 from broker.compat.notes import short
 from broker.compat.skypilot_resources import Wanted, read_resources
 from broker.compat.skypilot_script import wrap

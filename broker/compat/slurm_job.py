@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from broker.compat import slurm_values as values
 from broker.compat.accelerator_names import is_model, request
-from broker.compat.imported import Draft, Imported, Kind
+from broker.compat.imported import Draft, Imported
+from broker.compat.kinds import Kind
 from broker.compat.notes import Findings, short
 from broker.compat.slurm_asked import Asked
 from broker.compat.slurm_body import Body, study

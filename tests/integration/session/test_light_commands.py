@@ -1,0 +1,28 @@
+"""What `tradewind-agent` loads for a look at the site: a cron line runs it every few minutes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("words", [["status"], ["jobs"], ["pause"], ["kill", "j1"]])
+def test_a_look_at_the_site_loads_neither_session_nor_schedulers(
+    words: list[str], tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "from regional_agent.__main__ import app\n"
+        f"app({[*words, '--state-dir', str(tmp_path)]!r}, standalone_mode=False)\n"
+    )
+    told = "import sys; sys.stderr.write('LOADED ' + ' '.join(sys.modules))"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"try:\n    exec({code!r})\nfinally:\n    {told}"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    loaded = {name.split(".")[0] for name in ran.stderr.rpartition("LOADED ")[2].split()}
+    assert "regional_agent" in loaded
+    assert not loaded & {"grpc", "google", "aiohttp", "psutil", "rich"}
