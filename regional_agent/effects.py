@@ -38,6 +38,7 @@ from regional_agent.act.stage import (
 from regional_agent.contact import Contact
 from regional_agent.session import actions as act
 from regional_agent.session import inputs
+from regional_agent.session.admission import on_one_node
 from regional_agent.session.events import Output
 from regional_agent.translate import view_of
 from regional_agent.warming import Warming
@@ -299,6 +300,7 @@ def launch_order(
         max_runtime_s=placement.max_runtime_s,
         grace_s=placement.stop_grace_s,
         replicas=max(1, placement.replicas),
+        one_node=on_one_node(spec),
         tasks=placement.tasks if array else None,
         width=max(1, placement.width) if array else 1,
         places=launch.reservation.places,

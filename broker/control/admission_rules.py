@@ -67,9 +67,9 @@ _NOT_YET: tuple[_Rule, ...] = (
     ),
     (
         "resources.topology",
-        lambda s: s.resources.topology in ("node", "rack") and s.resources.topology,
-        "this version places the replicas of a gang in one cluster, no closer",
-        "write topology: cluster, or leave it out",
+        lambda s: s.resources.topology == "rack" and "rack",
+        "this version knows nothing between one node and one cluster",
+        "write topology: node or cluster, or leave it out",
     ),
     (
         "placement.spread",

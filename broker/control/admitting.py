@@ -39,6 +39,7 @@ from broker.decide.admission.vain import Vain
 from broker.decide.admission.wishes import CPUS, MEMORY_GIB, Wish
 from broker.decide.admission.words import reasons
 from broker.decide.admission.yielding import yielding
+from broker.decide.same_node import as_one
 from broker.model import problem as pm
 from broker.model.admission import AdmissionRules
 from broker.model.fleet import Fleet
@@ -169,7 +170,7 @@ class Admitting:
         scene = Scene(
             wishes=[
                 Wish(
-                    job,
+                    as_one(job),
                     _waited_s(w.job, now_ms),
                     self.vain.is_set_back(job.id, now_ms),
                     w.job.made_room,

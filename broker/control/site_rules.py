@@ -6,7 +6,7 @@ users and commands are left to the site: jobs alike are planned together, whoeve
 
 from __future__ import annotations
 
-from broker.model.fleet import FENCE, ClusterView
+from broker.model.fleet import FENCE, ONE_NODE, ClusterView
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import (
@@ -20,7 +20,11 @@ from federation.site_limits import (
 
 def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> Refusal | None:
     """Why the site's rules keep a job out now; None where they do not."""
-    return _no_fence(spec, view) or _limits(tenant, spec, view, now_ms)
+    return (
+        _no_fence(spec, view)
+        or _not_on_one_node(spec, view)
+        or _limits(tenant, spec, view, now_ms)
+    )
 
 
 def _no_fence(spec: JobSpec, view: ClusterView) -> Refusal | None:
@@ -33,6 +37,22 @@ def _no_fence(spec: JobSpec, view: ClusterView) -> Refusal | None:
         needed="a site that stops the job by itself when its contact ends",
         available=f"scheduler {view.identity.scheduler or 'unknown'} without a fence",
         advice="leave out on_disconnect.replace",
+    )
+
+
+def _not_on_one_node(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """A gang that shares a node may run only where somebody sees to that."""
+    resources = spec.resources
+    if resources.topology != "node" or resources.replicas == 1 or view.capacity is None:
+        return None
+    if ONE_NODE in view.identity.capabilities:
+        return None
+    return Refusal(
+        RefusalCode.UNSUPPORTED,
+        view.identity.name,
+        needed="a site that keeps a gang on one node",
+        available=f"scheduler {view.identity.scheduler or 'unknown'}, which does not",
+        advice="topology cluster",
     )
 
 

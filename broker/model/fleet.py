@@ -16,6 +16,9 @@ from federation.site_limits import NO_LIMITS, ClosedWindow, SiteLimits
 FENCE = "fence"
 """Capability of a site whose keeper stops a job by itself when its contact deadline passes."""
 
+ONE_NODE = "one_node"
+"""Capability of a site that puts all members of a gang on one node, where the job says so."""
+
 
 class ClusterState(StrEnum):
     """What the operators have decided about a cluster."""

@@ -109,6 +109,8 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "arrays"
     if placement.replicas > 1 and "gang" not in features:
         return "gangs"
+    if on_one_node(spec) and "one_node" not in features:
+        return "gangs on one node"
     if spec.image is not None and "images" not in features:
         return f"the image {spec.image}"
     if placement.fence_after_s and "fence" not in features:
@@ -118,8 +120,13 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
     return ""
 
 
-def request_of(placement: Placement) -> Request:
-    """What a placement takes of the site: a CPU job one slot at least."""
+def on_one_node(spec: JobSpec) -> bool:
+    """Whether the members of a gang have to share a node."""
+    return spec.resources.topology == "node" and spec.resources.replicas > 1
+
+
+def request_of(placement: Placement, spec: JobSpec | None) -> Request:
+    """What a placement of a job takes of the site: a CPU job one slot at least."""
     per_replica = placement.accelerators_per_replica
     if placement.accelerator in ("", "CPU"):
         per_replica = max(1, per_replica)
@@ -130,4 +137,5 @@ def request_of(placement: Placement) -> Request:
         cpus_milli=placement.cpus_milli_per_replica,
         memory_bytes=placement.memory_bytes_per_replica,
         width=max(1, placement.width),
+        one_node=spec is not None and on_one_node(spec),
     )

@@ -214,7 +214,8 @@ def reservation_text(held: Held) -> str:
     kept: list[Any] = [held.job, held.tenant, None, []]
     if held.reservation is not None:
         r = held.reservation.request
-        kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width]
+        kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width,
+                   r.one_node]
         kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
     if held.traceparent:
         kept.append(held.traceparent)

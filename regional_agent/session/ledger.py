@@ -8,7 +8,7 @@ whatever the broker or the local scheduler believe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -45,7 +45,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once."""
+    """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once;
+    `one_node`: those of a copy lie on one node."""
 
     pool: str
     replicas: int = 1
@@ -53,6 +54,21 @@ class Request:
     cpus_milli: int = 0
     memory_bytes: int = 0
     width: int = 1
+    one_node: bool = False
+
+    @property
+    def in_wholes(self) -> Request:
+        """The same as pieces of which each lies on one node."""
+        if not self.one_node:
+            return self
+        return replace(
+            self,
+            replicas=1,
+            accelerators=self.accelerators * self.replicas,
+            cpus_milli=self.cpus_milli * self.replicas,
+            memory_bytes=self.memory_bytes * self.replicas,
+            one_node=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +162,18 @@ class Ledger:
         pool = next((p for p in self.pools if p.name == request.pool), None)
         if pool is None:
             return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"pool {request.pool!r}")
-        wanted = request.replicas * request.width
-        places = _pack(pool, self._nodes(pool), request, wanted)
+        piece = request.in_wholes
+        wanted = piece.replicas * piece.width
+        places = _pack(pool, self._nodes(pool), piece, wanted)
         if len(places) < wanted:
             return Refusal(
                 RefusalCode.CAPACITY_TAKEN,
                 f"pool {pool.name}",
-                needed=_needs(pool, request),
+                needed=_needs(pool, piece),
                 available=f"room for {len(places)} replicas now",
             )
+        if request.one_node:
+            places = tuple(part for place in places for part in _parts(place, request))
         made = Reservation(uid, request, places)
         return self._with({**self.reservations, uid: made}, _moved(self._all(), made, -1)), made
 
@@ -231,6 +250,13 @@ def _moved(before: Nodes, reservation: Reservation, sign: int) -> Nodes | None:
     for (name, index), node in changed.items():
         after[name][index] = node
     return {name: tuple(pool) for name, pool in after.items()}
+
+
+def _parts(place: Place, request: Request) -> Iterator[Place]:
+    """The places of the replicas that share a place."""
+    each = request.accelerators
+    for rank in range(request.replicas):
+        yield Place(place.pool, place.node, place.accelerators[rank * each : (rank + 1) * each])
 
 
 def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> tuple[Place, ...]:

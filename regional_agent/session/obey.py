@@ -123,7 +123,8 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     if forbidden is not None:
         _refuse(site, command, ticket, forbidden, now, do)
         return
-    reserved = site.ledger.reserve(command.uid, request_of(command.placement))
+    request = request_of(command.placement, admitted.spec)
+    reserved = site.ledger.reserve(command.uid, request)
     if isinstance(reserved, Refusal):
         _refuse(site, command, ticket, reserved, now, do)
         return
@@ -144,7 +145,7 @@ def _forbidden(
     closed = not_taken(admitted.ticket, site.rules)
     if closed is not None:
         return closed
-    request = request_of(command.placement)
+    request = request_of(command.placement, admitted.spec)
     asked = Asked(admitted.ticket, admitted.spec, command.placement, request)
     return refuses(site.rules.policy, site.rules.cluster, asked, site.standing(now.broker_ms))
 
@@ -250,7 +251,7 @@ def _adopt(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions)
     admitted = admit(command, ticket, site.rules)
     held = _hold_earlier(site, command, ticket, now)
     held.spec = None if isinstance(admitted, Refusal) else admitted.spec
-    reserved = site.ledger.reserve(command.uid, request_of(command.placement))
+    reserved = site.ledger.reserve(command.uid, request_of(command.placement, held.spec))
     if not isinstance(reserved, Refusal):  # it runs, whether the ledger has room or not
         site.ledger, held.reservation = reserved
         site.changes += 1

@@ -53,6 +53,8 @@ class Feature(StrEnum):
     """It stops an attempt by itself when its contact deadline passes: see `Fencing`."""
     SANDBOX = "sandbox"
     """Jobs see neither the agent nor each other."""
+    ONE_NODE = "one_node"
+    """All members of a gang on one node, where the job says so."""
     CONTROL_GROUPS = "control_groups"
     """Memory, processes and CPU time are bound by the kernel, and no process escapes a kill."""
 
@@ -76,6 +78,7 @@ class LaunchOrder:
     or none the places name slots, and no card is shown to the program. `cpus_milli` and
     `memory_bytes` are per replica, `max_runtime_s` per task; 0 = no limit.
 
+    `one_node`: the members of a gang share a node.
     `network`: it asks for the network of the site where that is not open to all.
 
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
@@ -103,6 +106,7 @@ class LaunchOrder:
     fence_after_s: int = 0
     contact_s: float = NEVER
     network: bool = False
+    one_node: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""

@@ -49,6 +49,7 @@ _FEATURES = frozenset(
         Feature.MAX_RUNTIME,
         Feature.ADOPT,
         Feature.FENCE,
+        Feature.ONE_NODE,
     }
 )
 

@@ -56,7 +56,7 @@ _ENDS: Mapping[frozenset[str], OutcomeKind] = {
     states.LOST: OutcomeKind.LOST,
 }
 _BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
-                   Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
+                   Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE})  # fmt: skip
 
 
 class Slurm:
@@ -269,13 +269,15 @@ def _shape(order: LaunchOrder, source: PoolSource) -> list[str] | None:
     said = [f"--cpus-per-task={cpus}"]
     if not cards:
         said.append(f"--ntasks={replicas}")
+        if order.one_node:
+            said.append("--nodes=1")
         if memory_mib:
             said.append(f"--mem-per-cpu={max(1, ceil(memory_mib / cpus))}")
         return said
     fit = max(1, source.per_node // cards)
     nodes_max = source.nodes if source.gres else replicas
     each = max(k for k in range(1, min(fit, replicas) + 1) if replicas % k == 0)
-    if replicas // each > nodes_max:
+    if replicas // each > (1 if order.one_node else nodes_max):
         return None
     gres = f"gpu:{source.gres}" if source.gres else "gpu"
     said += [f"--nodes={replicas // each}", f"--ntasks-per-node={each}"]

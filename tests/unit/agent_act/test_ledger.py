@@ -36,6 +36,24 @@ def test_a_gang_or_a_width_is_placed_whole_or_not_at_all() -> None:
     reserve(ledger, "c-1", accelerators=4, width=2)
 
 
+def test_a_gang_that_shares_a_node_lies_on_one_however_many_have_room() -> None:
+    ledger = Ledger((H100,))
+    for uid in ("a-1", "b-1", "c-1", "d-1"):
+        ledger = reserve(ledger, uid, accelerators=5)
+    apart = ledger.reserve("e-1", Request("h100", accelerators=2, replicas=2))
+    assert not isinstance(apart, Refusal) and len({p.node for p in apart[1].places}) == 2
+    refused = ledger.reserve("e-1", Request("h100", accelerators=2, replicas=2, one_node=True))
+    assert isinstance(refused, Refusal) and refused.code == RefusalCode.CAPACITY_TAKEN
+    ledger = ledger.release("c-1")
+    wanted = Request("h100", accelerators=2, replicas=2, width=2, one_node=True)
+    made = ledger.reserve("e-1", wanted)
+    assert not isinstance(made, Refusal)
+    assert made[1].places == tuple(
+        Place("h100", 2, cards) for cards in ((0, 1), (2, 3), (4, 5), (6, 7))
+    )
+    assert made[0].narrow("e-1", 1).release("e-1").free() == ledger.free()
+
+
 def test_cpus_and_memory_bind_as_cards_do() -> None:
     ledger = Ledger((H100,))
     assert isinstance(ledger.reserve("a-1", Request("h100", cpus_milli=64_001)), Refusal)

@@ -340,3 +340,25 @@ def settle(world: SiteWorld, commands: dict, sent: set[str]) -> None:
             world.finish(uid)
         world.look(*world.views)
         world.run_effects()
+
+
+def test_a_gang_that_shares_a_node_keeps_it_over_a_crash() -> None:
+    spec = {"run": "true", "resources": {"replicas": 2, "topology": "node"}}
+    world = SiteWorld()
+    world.talk.set_features(frozenset({"gang", "one_node"}))
+    world.welcome()
+    world.send(dispatch("j1-1", spec=spec, placement={"replicas": 2}))
+    before = world.talk.instant().ledger.reservations["j1-1"]
+    assert before.request.one_node and len({place.node for place in before.places}) == 1
+    world.crash()
+    assert world.talk.instant().ledger.reservations["j1-1"] == before
+
+
+def test_a_scheduler_that_cannot_keep_a_gang_on_one_node_is_given_none() -> None:
+    spec = {"run": "true", "resources": {"replicas": 2, "topology": "node"}}
+    world = SiteWorld()
+    world.talk.set_features(frozenset({"gang"}))
+    world.welcome()
+    world.send(dispatch("j1-1", spec=spec, placement={"replicas": 2}))
+    assert world.last("j1-1").code == "unsupported"
+    assert "gangs on one node" in world.last("j1-1").text
