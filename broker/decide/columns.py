@@ -30,14 +30,22 @@ _LEAST_SAMPLE = 200
 @dataclass(frozen=True, slots=True)
 class Priced:
     """What a relaxation says. `prices` per row; `worth` per option is its gain minus what it takes
-    at these prices; `values` are copies per option of the relaxed optimum over the columns looked
-    at (None where only a sample was); no plan gains more than `bound`, which may be that of other
-    prices found on the way."""
+    at these prices, `by_class` the most that each class could gain by it; `values` are copies per
+    option of the relaxed optimum over the columns looked at (None where only a sample was); no plan
+    gains more than `bound`, which may be that of other prices found on the way."""
 
     prices: Floats
     worth: Floats
+    by_class: Floats
     values: Floats | None
     bound: float
+
+    @staticmethod
+    def at(rows: Relaxation, gain: Floats, prices: Floats, values: Floats | None = None) -> Priced:
+        """What some prices say of options that gain so much."""
+        worth = rows.worth(gain, prices)
+        by_class = rows.class_bounds(worth)
+        return Priced(prices, worth, by_class, values, rows.bound(prices, by_class))
 
 
 class Columns:
@@ -114,13 +122,12 @@ class Columns:
     def _priced(self, gain: Floats, answer: LpAnswer) -> Priced:
         prices = np.zeros(self._rows.rows)
         prices[self._rows_kept] = answer.prices
-        worth = self._rows.worth(gain, prices)
         self._meter.charge(self._meter.pricing_s)
         values = None
         if not self.sampled:
             values = np.zeros(len(gain))
             values[np.concatenate(self._order)] = answer.values[len(self._rows.opened) :]
-        return Priced(prices, worth, values, self._rows.bound(prices, worth))
+        return Priced.at(self._rows, gain, prices, values)
 
     def _missing(self, found: Priced) -> Integers:
         classes = self._rows.case.options.class_index

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from broker.decide.columns import Priced
 from broker.decide.finish import Candidate
 from broker.decide.greedy import Floor
-from broker.decide.options import Floats
 from broker.decide.relaxation import Relaxation
 from broker.model.problem import Mode
 
@@ -21,14 +21,13 @@ class Cutoff:
     """Whether floors can still be better than `best`. In place_first the rows must hold what that
     one places. Classes must come by priority, from the highest."""
 
-    def __init__(self, rows: Relaxation, best: Candidate, prices: Floats, worth: Floats) -> None:
+    def __init__(self, rows: Relaxation, best: Candidate, priced: Priced) -> None:
         case = rows.case
         self._case = case
-        self._worth = worth
+        self._worth = priced.worth
         self._first = case.options.first.tolist()
-        by_class = rows.class_bounds(worth)
-        self._most_usd = by_class.tolist()
-        bound = rows.rows_bound(prices) + float(by_class.sum())
+        self._most_usd = priced.by_class.tolist()
+        bound = rows.bound(priced.prices, priced.by_class)
         reached = best.objective_usd + case.lost_work_usd
         self._spare_usd = bound - reached + 1e-6 + 1e-9 * abs(bound)
         self._scalar = case.problem.objective.mode is Mode.SCALAR

@@ -50,7 +50,7 @@ class Filling:
                 if before is not None:
                     before(k)
                 if option >= 0 and left[k]:
-                    left[k] -= floor.place(option, left[k])
+                    left[k] -= floor.place(k, option, left[k])
                     if left[k]:
                         left[k] -= floor.fill(k, left[k], self._after(k, option))
                 yield k

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
 from broker.decide.packing import Packing, least_whole_nodes, pack, seat
@@ -14,6 +16,9 @@ from broker.decide.same_node import in_replicas
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
 from broker.model.problem import Mode, Pool
+
+_EXACT = 2.0**62
+"""Below this, sums of copies times replicas are exact as 64 bit integers."""
 
 PackExactly = Callable[[Shape, Sequence[int]], Packing | None]
 """Packs a demand with provably the fewest whole nodes, or None when that is not known."""
@@ -50,7 +55,7 @@ def make_candidate(
         empty = case.empty[pool]
         if empty is not None:
             nodes = empty.fresh()
-            if not all(nodes.add(kind, n) for kind, n in enumerate(demand) if n):
+            if not nodes.add_all(demand):
                 return None
             whole[pool] = nodes.whole_nodes()
             continue
@@ -85,14 +90,22 @@ def packed(case: Case, candidate: Candidate) -> Candidate:
 
 def demands(case: Case, counts: Counts) -> dict[int, list[int]]:
     """Replicas per kind for each pool index in use."""
+    used = counts.nonzero()[0]
+    pools, kinds = case.options.pool_index[used], case.kind[used]
+    copies = counts[used]
+    replicas = np.array(case.facts.replicas, dtype=np.int64)[case.options.class_index[used]]
+    width = max([1, *(len(shape.kinds) for shape in case.shapes if shape is not None)])
+    if float(copies.max(initial=0)) * float(replicas.max(initial=1)) < _EXACT:
+        total = np.zeros(len(case.shapes) * width, dtype=np.int64)
+        np.add.at(total, pools * width + kinds, copies * replicas)
+    else:
+        total = np.zeros(len(case.shapes) * width, dtype=object)
+        np.add.at(total, pools * width + kinds, copies.astype(object) * replicas.astype(object))
+    table = total.reshape(len(case.shapes), width)
     found: dict[int, list[int]] = {}
-    replicas = case.facts.replicas
-    for option, k, pool, kind in _used(case, counts):
-        demand = found.get(pool)
-        if demand is None:
-            shape = case.shapes[pool]
-            demand = found[pool] = [0] * (0 if shape is None else len(shape.kinds))
-        demand[kind] += int(counts[option]) * replicas[k]
+    for pool in np.unique(pools).tolist():
+        shape = case.shapes[pool]
+        found[pool] = table[pool, : 0 if shape is None else len(shape.kinds)].tolist()
     return found
 
 
@@ -103,46 +116,62 @@ def _used(case: Case, counts: Counts) -> Iterator[tuple[int, int, int, int]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def assignments(case: Case, counts: Counts) -> tuple[Assignment, ...]:
+Share = tuple[int, int, int, int]
+"""(job, pool, copies, kind): copies of a job in a pool and the kind of their replicas there, by
+index."""
+
+
+def shares(case: Case, counts: Counts) -> list[Share]:
     """Which job's copies go where: within a class the oldest job gets the cheapest pools. In the
     order of the problem's jobs, then of its pools, then of their queues."""
-    jobs, pools = case.problem.jobs, case.problem.pools
+    jobs = case.problem.jobs
+    found: list[Share] = []
     placed: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for option, k, pool, _ in _used(case, counts):
-        placed[k].append((pool, int(counts[option])))
-    shares: dict[tuple[int, int], int] = defaultdict(int)
+    kinds: dict[tuple[int, int], int] = {}
+    for option, k, pool, kind in _used(case, counts):
+        members = case.classes[k].members
+        if len(members) == 1:
+            found.append((members[0], pool, int(counts[option]), kind))
+        else:
+            placed[k].append((pool, int(counts[option])))
+            kinds[k, pool] = kind
     for k, pairs in placed.items():
         for job, pool, copies in share_among_members(jobs, case.classes[k], pairs):
-            shares[job, pool] += copies
-    return tuple(
-        _assignment(jobs[job].id, pools[pool], copies)
-        for (job, pool), copies in sorted(shares.items())
-    )
+            found.append((job, pool, copies, kinds[k, pool]))
+    found.sort()
+    return found
+
+
+def assignments(case: Case, given: Sequence[Share]) -> tuple[Assignment, ...]:
+    """The same by name."""
+    jobs, pools = case.problem.jobs, case.problem.pools
+    return tuple([_assignment(jobs[job].id, pools[pool], n) for job, pool, n, _ in given])
 
 
 def _assignment(job: str, pool: Pool, copies: int) -> Assignment:
     return Assignment(job, pool.queue_of or pool.name, copies, queued=bool(pool.queue_of))
 
 
-def fills(case: Case, candidate: Candidate, given: Sequence[Assignment]) -> tuple[NodeFill, ...]:
+def fills(case: Case, candidate: Candidate, given: Sequence[Share]) -> tuple[NodeFill, ...]:
     """Every assigned replica on a concrete node, by pool and node; those queued are on none."""
-    jobs = {job.id: job for job in case.problem.jobs}
-    by_pool: dict[str, list[Assignment]] = defaultdict(list)
-    for item in given:
-        if not item.queued:
-            by_pool[item.pool].append(item)
+    jobs = case.problem.jobs
+    by_pool: dict[int, list[Share]] = defaultdict(list)
+    for share in given:
+        by_pool[share[1]].append(share)
     found: list[NodeFill] = []
     for index, packing in sorted(candidate.packings.items()):
         shape = case.shapes[index]
         if shape is None or shape.pool.queue_of:
             continue
         waiting: list[list[tuple[str, int]]] = [[] for _ in shape.kinds]
-        for item in by_pool[shape.pool.name]:
-            job = jobs[item.job]
-            waiting[shape.kind(job)].append((item.job, item.count * job.replicas))
-        seats = seat(shape.pool.name, packing, waiting)
-        found.extend(in_replicas(fill, jobs) for fill in seats)
-    return tuple(found)
+        for number, _, copies, kind in by_pool[index]:
+            job = jobs[number]
+            waiting[kind].append((job.id, copies * job.replicas))
+        found += seat(shape.pool.name, packing, waiting)
+    if all([job.together == 1 for job in jobs]):
+        return tuple(found)
+    by_name = {job.id: job for job in jobs}
+    return tuple([in_replicas(fill, by_name) for fill in found])
 
 
 def _pack(

@@ -112,18 +112,19 @@ class Floor:
         fits &= self._quota_room[case.quotas.of_option[options]] >= gang
         return fits
 
-    def place(self, option: int, wanted: int) -> int:
-        """Place up to `wanted` copies of an option; returns how many were."""
-        case, options = self.case, self.case.options
+    def place(self, k: int, option: int, wanted: int) -> int:
+        """Place up to `wanted` copies of an option of class k; returns how many were."""
+        case = self.case
+        options = case.options
         return self._place(
-            int(options.class_index[option]),
+            k,
             wanted,
             option,
-            int(options.pool_index[option]),
-            int(case.kind[option]),
-            int(options.most[option]),
-            int(case.quotas.of_option[option]),
-            float(options.cost_usd[option]),
+            options.pool_index.item(option),
+            case.kind.item(option),
+            options.most.item(option),
+            case.quotas.of_option.item(option),
+            options.cost_usd.item(option),
         )
 
     def _room(self, k: int, p: int, wanted: int, local: int) -> int:
@@ -160,7 +161,8 @@ class Floor:
             elif not self._worth(k, copies, usd, nodes.whole_nodes() - opened):
                 nodes.remove(kind, copies * replicas)
                 return 0
-        self._take(k, p, option, copies, local)
+            else:
+                self._take(k, p, option, copies, local)
         if copies < room and isinstance(nodes, PackedNodes):
             more = self._squeeze(k, nodes, kind, room - copies, usd)
             self._take(k, p, option, more, local)
@@ -194,25 +196,17 @@ class Floor:
         if self.tallies:
             self.tallies.take(option, copies)
         replicas = copies * facts.replicas[k]
-        self._cpus[p] -= replicas * facts.cpus[k]
-        self._memory[p] -= replicas * facts.memory_gib[k]
-        accelerators = copies * facts.gang[k]
+        cpus, memory_gib = facts.cpus[k], facts.memory_gib[k]
+        if cpus:
+            self._cpus_of[p] = self._cpus[p] = self._cpus[p] - replicas * cpus
+        if memory_gib:
+            self._memory_of[p] = self._memory[p] = self._memory[p] - replicas * memory_gib
         for quota in (self._class_quota[k], local):
             if quota >= 0:
-                self._quota_left[quota] -= accelerators
-                self._quota_room[quota] = self._quota_left[quota]
-        self._refresh(p)
-
-    def _refresh(self, pool: int) -> None:
-        """Note how many replicas of each size a pool can still take at most."""
-        nodes = self.nodes[pool]
-        if nodes is None:
-            return
-        self._cpus_of[pool], self._memory_of[pool] = self._cpus[pool], self._memory[pool]
-        if isinstance(nodes, LevelNodes):
-            self._open[:, pool] = nodes.room(self._sizes)
-        else:
-            self._open[:, pool] = PLENTY
+                left = self._quota_left[quota] - copies * facts.gang[k]
+                self._quota_left[quota] = self._quota_room[quota] = left
+        nodes = self.nodes[p]
+        self._open[:, p] = nodes.room(self._sizes) if isinstance(nodes, LevelNodes) else PLENTY
 
     def load(
         self, counts: Counts, known: Mapping[int, Packing], needed: Mapping[int, Sequence[int]]
@@ -224,7 +218,7 @@ class Floor:
             nodes = self.nodes[pool]
             if isinstance(nodes, PackedNodes) and pool in known:
                 nodes.start(known[pool], demand)
-            elif nodes is None or not all(nodes.add(k, n) for k, n in enumerate(demand) if n):
+            elif nodes is None or not nodes.add_all(demand):
                 return False
         case, facts = self.case, self.case.facts
         used = counts.nonzero()[0]
@@ -243,9 +237,12 @@ class Floor:
             for quota in (self._class_quota[k], local):
                 if quota >= 0:
                     self._quota_left[quota] -= accelerators
-                    self._quota_room[quota] = self._quota_left[quota]
         for pool in needed:
-            self._refresh(pool)
+            nodes = self.nodes[pool]
+            room = nodes.room(self._sizes) if isinstance(nodes, LevelNodes) else PLENTY
+            self._open[:, pool] = room
+        self._cpus_of, self._memory_of = np.array(self._cpus), np.array(self._memory)
+        self._quota_room[:-1] = self._quota_left
         return True
 
     def is_within(self) -> bool:

@@ -98,7 +98,7 @@ class _Pass:
         for option, copies in self._suggested.get(k, ()):
             wanted = min(self._left[k], int(copies + up + _TRACE))
             if wanted > 0:
-                self._left[k] -= self._floor.place(option, wanted)
+                self._left[k] -= self._floor.place(k, option, wanted)
 
     def _rest(self, order: Sequence[int], before: Callable[[int], None] | None = None) -> None:
         for _ in Filling(self._floor, self._worth).run(order, self._left, before):

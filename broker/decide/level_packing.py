@@ -5,20 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
 
 from broker.decide.shapes import Shape
 
-
-class LevelRun(NamedTuple):
-    """`nodes` nodes from `first` on with `free` accelerators left and the same `replicas` by
-    kind on every one; `whole` when nothing else ran on them."""
-
-    first: int
-    nodes: int
-    free: int
-    whole: bool
-    replicas: tuple[int, ...]
+LevelRun = tuple[int, int, int, bool, tuple[int, ...]]
+"""(first, nodes, free, whole, replicas): `nodes` nodes from `first` on with `free` accelerators
+left and the same replicas by kind on every one; `whole` when nothing else ran on them. Plain tuples
+in a hot loop."""
 
 
 def pack_levels(shape: Shape, demand: Sequence[int]) -> list[LevelRun] | None:
@@ -29,11 +22,13 @@ def pack_levels(shape: Shape, demand: Sequence[int]) -> list[LevelRun] | None:
     first = 0
     for group in shape.pool.nodes:
         free = group.free_accelerators
-        runs.append(LevelRun(first, group.count, free, free == full, none))
+        runs.append((first, group.count, free, free == full, none))
         first += group.count
     for kind, replicas in enumerate(demand):
         if replicas:
-            packed = _add(shape, runs, kind, replicas)
+            size = shape.kinds[kind][0]
+            larger = [level for level in shape.levels if level > size]
+            packed = _add(runs, (kind, size, none), larger, replicas)
             if packed is None:
                 return None
             runs = packed
@@ -41,46 +36,56 @@ def pack_levels(shape: Shape, demand: Sequence[int]) -> list[LevelRun] | None:
     return runs
 
 
-def _add(shape: Shape, runs: list[LevelRun], kind: int, left: int) -> list[LevelRun] | None:
-    size = shape.kinds[kind][0]
-    larger = [level for level in shape.levels if level > size]
-    done = [run for run in runs if run.free < size or not run.nodes]
-    waiting = [(_preference(run, size, larger), run) for run in runs if run.free >= size]
-    waiting = [item for item in waiting if item[1].nodes]
+def _add(
+    runs: list[LevelRun], what: tuple[int, int, tuple[int, ...]], larger: Sequence[int], left: int
+) -> list[LevelRun] | None:
+    """Add so many replicas of a kind; `what` has the kind, its size, and what lies on an empty
+    node. The best places are whole nodes last; then where no larger block is broken, or the
+    smallest one."""
+    kind, size, none = what
+    done: list[LevelRun] = []
+    waiting: list[tuple[bool, int, int, int, LevelRun]] = []
+    for run in runs:
+        first, nodes, free, whole, has = run
+        if free >= size and nodes:
+            waiting.append((whole and has == none, _broken(free, size, larger), free, first, run))
+        else:
+            done.append(run)
     heapify(waiting)
     while left:
         if not waiting:
             return None
-        preference, run = heappop(waiting)
-        each = min(left, _at_once(run, size, larger))
-        taken = min(run.nodes, left // each)
-        has = run.replicas
-        filled = (*has[:kind], has[kind] + each, *has[kind + 1 :])
-        part = LevelRun(run.first, taken, run.free - each * size, run.whole, filled)
-        if part.free >= size:
-            heappush(waiting, (_preference(part, size, larger), part))
+        unused, broken, free, first, run = heappop(waiting)
+        _, nodes, _, whole, has = run
+        each = min(left, free // size if unused else _at_once(free, size, larger))
+        taken = min(nodes, left // each)
+        rest = free - each * size
+        part = (first, taken, rest, whole, (*has[:kind], has[kind] + each, *has[kind + 1 :]))
+        if rest >= size:
+            heappush(waiting, (False, _broken(rest, size, larger), rest, first, part))
         else:
             done.append(part)
-        if taken < run.nodes:
-            rest = run._replace(first=run.first + taken, nodes=run.nodes - taken)
-            heappush(waiting, ((*preference[:3], rest.first), rest))
+        if taken < nodes:
+            others = (first + taken, nodes - taken, free, whole, has)
+            heappush(waiting, (unused, broken, free, first + taken, others))
         left -= taken * each
-    return done + [run for _, run in waiting]
+    done.extend([entry[4] for entry in waiting])
+    return done
 
 
-def _at_once(run: LevelRun, size: int, larger: Sequence[int]) -> int:
+def _at_once(free: int, size: int, larger: Sequence[int]) -> int:
     """Replicas to put on each node of a run before looking for a better place."""
-    if not larger or (run.whole and not any(run.replicas)):
-        return run.free // size
+    if not larger:
+        return free // size
     for level in larger:
-        if run.free % level >= size:
-            return run.free % level // size
+        if free % level >= size:
+            return free % level // size
     return larger[-1] // size
 
 
-def _preference(
-    run: LevelRun, size: int, larger: Sequence[int]
-) -> tuple[bool, list[bool], int, int]:
-    """Whole nodes last; then where no larger block is broken, or the smallest one."""
-    broken = [run.free % level < size for level in reversed(larger)]
-    return (run.whole and not any(run.replicas), broken, run.free, run.first)
+def _broken(free: int, size: int, larger: Sequence[int]) -> int:
+    """Which larger blocks such a replica breaks: the largest counts most."""
+    found = 0
+    for level in reversed(larger):
+        found = 2 * found + (free % level < size)
+    return found

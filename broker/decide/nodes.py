@@ -21,6 +21,10 @@ class Nodes(Protocol):
     def add(self, kind: int, replicas: int) -> bool:
         """Add replicas of a kind; False, with nothing changed, when they do not fit."""
 
+    def add_all(self, demand: Sequence[int]) -> bool:
+        """Add replicas of every kind at once; False, and these nodes are of no use any more, when
+        they are not made to fit."""
+
     def remove(self, kind: int, replicas: int) -> None:
         """Take back what the last `add` added."""
 
@@ -31,13 +35,13 @@ class Nodes(Protocol):
 class LevelNodes:
     """Nodes counted by levels: exact, without saying which node."""
 
+    __slots__ = ("_capacity", "_full", "_levels", "_opened", "_sizes", "_used", "_whole_left")
+
     def __init__(self, shape: Shape) -> None:
         full = shape.node_size
         self._full = full
         self._sizes = [kind[0] for kind in shape.kinds]
-        self._levels = shape.levels
-        self._per_node = [full // size for size in shape.levels]
-        self._parts = [shape.part_blocks(size) for size in shape.levels]
+        self._levels = [(size, full // size, shape.part_blocks(size)) for size in shape.levels]
         self._used = [0] * len(shape.levels)
         self._whole_left = shape.whole
         self._opened = 0
@@ -48,10 +52,9 @@ class LevelNodes:
         """A copy to work on."""
         copy = object.__new__(LevelNodes)
         copy._full, copy._sizes, copy._levels = self._full, self._sizes, self._levels
-        copy._per_node, copy._parts = self._per_node, self._parts
-        copy._used = list(self._used)
+        copy._used = self._used.copy()
         copy._whole_left, copy._opened = self._whole_left, self._opened
-        copy._capacity = dict(self._capacity)
+        copy._capacity = self._capacity.copy()
         return copy
 
     def capacity(self, kind: int) -> int:
@@ -65,10 +68,27 @@ class LevelNodes:
 
     def add(self, kind: int, replicas: int) -> bool:
         """Add replicas of a kind; False, with nothing changed, when they do not fit."""
-        if replicas > self.capacity(kind):
+        if replicas > self._capacity[self._sizes[kind]]:
             return False
         self._count(kind, replicas)
         return True
+
+    def add_all(self, demand: Sequence[int]) -> bool:
+        """Add replicas of every kind at once; False, and these nodes are of no use any more, when
+        they do not fit."""
+        used = self._used
+        for size, replicas in zip(self._sizes, demand, strict=True):
+            if not replicas:
+                continue
+            if size == self._full:
+                self._whole_left -= replicas
+                continue
+            for index, (level, _, _) in enumerate(self._levels):
+                if level > size:
+                    break
+                used[index] += replicas * (size // level)
+        self._recount()
+        return self._whole_left >= self._opened
 
     def remove(self, kind: int, replicas: int) -> None:
         """Take back what the last `add` added."""
@@ -83,24 +103,26 @@ class LevelNodes:
         if size == self._full:
             self._whole_left -= replicas
         else:
-            for index, level in enumerate(self._levels):
+            for index, (level, _, _) in enumerate(self._levels):
                 if level > size:
                     break
                 self._used[index] += replicas * (size // level)
         self._recount()
 
     def _recount(self) -> None:
-        opened, least = 0, None
-        capacity = self._capacity
-        for index, level in enumerate(self._levels):
-            per_node = self._per_node[index]
-            missing = self._used[index] - self._parts[index]
-            opened = max(opened, -(-missing // per_node))
-            free = (self._whole_left * per_node - missing) * level
-            least = free if least is None else min(least, free)
-            capacity[level] = max(0, least) // level
+        opened, least = 0, 0
+        capacity, whole, used = self._capacity, self._whole_left, self._used
+        for index, (level, per_node, parts) in enumerate(self._levels):
+            missing = used[index] - parts
+            opening = -(-missing // per_node)
+            if opening > opened:
+                opened = opening
+            free = (whole * per_node - missing) * level
+            if not index or free < least:
+                least = free
+            capacity[level] = least // level if least > 0 else 0
         self._opened = opened
-        capacity[self._full] = self._whole_left - opened
+        capacity[self._full] = whole - opened
 
 
 class PackedNodes:
@@ -128,6 +150,11 @@ class PackedNodes:
             self._packer.runs = list(anew.runs)
         self._before = before
         return True
+
+    def add_all(self, demand: Sequence[int]) -> bool:
+        """Add replicas of every kind at once; False, and these nodes are of no use any more, when
+        they are not made to fit."""
+        return all(self.add(kind, replicas) for kind, replicas in enumerate(demand) if replicas)
 
     def remove(self, kind: int, replicas: int) -> None:
         """Take back what the last `add` added."""

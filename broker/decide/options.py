@@ -3,17 +3,17 @@ pairs at once, as arrays. Pairs that can never be used do not become options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from broker.decide.classes import JobClass
 from broker.decide.constraints import PAIR_CONSTRAINTS, SHARED_CONSTRAINTS
-from broker.decide.constraints.constraint import Grain
+from broker.decide.constraints.constraint import Grain, SharedConstraint
 from broker.decide.objective import TERMS
 from broker.decide.pairs import Booleans, ClassRows, Floats, Integers, PairFigures, PoolColumns
-from broker.model.problem import Problem
+from broker.model.problem import Job, Problem
 
 __all__ = [
     "Booleans", "Floats", "Integers", "Options", "Pairs", "build_options", "price_pairs",
@@ -69,19 +69,67 @@ def price_pairs(problem: Problem, classes: Sequence[JobClass]) -> Pairs:
 
 def build_options(rows: ClassRows, pairs: Pairs) -> Options:
     """The pairs in which at least one copy has room. `rows` are all classes."""
-    most = np.empty(len(pairs.class_index), dtype=np.int64)
+    length, shared = np.diff(pairs.first), _Shared(rows, len(pairs.class_index))
+    most = np.repeat(rows.count, length)
+    for row_starts, by_pool in shared.tables:
+        at = np.repeat(row_starts, length)
+        at += pairs.pool_index
+        np.minimum(most, by_pool[at], out=most)
     for start in range(0, len(most), _BLOCK_PAIRS):
         part = slice(start, start + _BLOCK_PAIRS)
         figures = PairFigures(rows, pairs.class_index[part], pairs.pool_index[part])
-        copies = figures.by_row(rows.count)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for shared in SHARED_CONSTRAINTS:
-                np.minimum(copies, shared.most(figures), out=copies)
-        most[part] = np.clip(copies, 0.0, 2.0**53)
-    used = np.flatnonzero(most)
+        for constraint in shared.others:
+            np.minimum(most[part], _most(constraint, figures), out=most[part])
+    copies = np.clip(most, 0.0, 2.0**53).astype(np.int64)
+    used = np.flatnonzero(copies)
+    if len(used) == len(copies):
+        return Options(
+            pairs.class_index, pairs.pool_index, pairs.cost_usd, copies, pairs.first
+        )
     class_index = pairs.class_index[used]
     first = starts_of(class_index, len(rows.jobs))
-    return Options(class_index, pairs.pool_index[used], pairs.cost_usd[used], most[used], first)
+    return Options(class_index, pairs.pool_index[used], pairs.cost_usd[used], copies[used], first)
+
+
+class _Shared:
+    """The shared constraints. Those that are the same for many classes are worked out once for all
+    of them: `tables` has, by class, where its row starts in figures by pool. `others` are looked at
+    pair by pair."""
+
+    def __init__(self, rows: ClassRows, pairs: int) -> None:
+        self.tables: list[tuple[Integers, Floats]] = []
+        self.others: list[SharedConstraint] = []
+        groups: dict[Callable[[Job], Hashable] | None, list[SharedConstraint]] = {}
+        for shared in SHARED_CONSTRAINTS:
+            groups.setdefault(shared.same_for, []).append(shared)
+        pools = len(rows.pools.pools)
+        for same_for, group in groups.items():
+            if same_for is None:
+                self.others += group
+                continue
+            kind_of, firsts = _kinds(map(same_for, rows.jobs))
+            if len(firsts) * pools > pairs:
+                self.others += group
+                continue
+            some = np.arange(len(firsts))[:, None]
+            every = PairFigures(rows.some(firsts), some, np.arange(pools))
+            table = np.full((len(firsts), pools), np.inf)
+            for constraint in group:
+                np.minimum(table, _most(constraint, every), out=table)
+            self.tables.append((kind_of * pools, table.ravel()))
+
+
+def _kinds(keys: Iterable[Hashable]) -> tuple[Integers, list[int]]:
+    """Numbers for keys, the same for those that are equal; and where each comes first."""
+    index: dict[Hashable, int] = {}
+    number = [index.setdefault(key, len(index)) for key in keys]
+    firsts = np.unique(np.array(number, dtype=np.int64), return_index=True)[1]
+    return np.array(number, dtype=np.int64), firsts.tolist()
+
+
+def _most(constraint: SharedConstraint, pairs: PairFigures) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return constraint.most(pairs)
 
 
 def starts_of(class_index: Integers, classes: int) -> Integers:

@@ -148,13 +148,11 @@ def _pack_levels(shape: Shape, demand: Sequence[int]) -> Packing | None:
     if found is None:
         return None
     inf = float("inf")
-    runs = tuple(Run(r.first, r.nodes, (r.free, inf, inf), r.whole, r.replicas) for r in found)
-    small = [kind[0] < shape.node_size for kind in shape.kinds]
-    opened = sum(
-        run.nodes
-        for run in runs
-        if run.whole and any(n and s for n, s in zip(run.replicas, small, strict=True))
+    runs = tuple(
+        [Run(run[0], run[1], (run[2], inf, inf), run[3], run[4]) for run in found]
     )
+    small = [index for index, kind in enumerate(shape.kinds) if kind[0] < shape.node_size]
+    opened = sum([run[1] for run in found if run[3] and any([run[4][i] for i in small])])
     return Packing(runs, opened, least=opened <= least_whole_nodes(shape, demand))
 
 
@@ -183,10 +181,14 @@ def least_whole_nodes(shape: Shape, demand: Sequence[int]) -> int:
     """A lower bound on the whole nodes that smaller replicas need; exact for levels. For each
     size s, replicas of at least s take blocks of s: as many as divide into them."""
     full = shape.node_size
-    small = [(kind[0], n) for kind, n in zip(shape.kinds, demand, strict=True) if kind[0] < full]
+    small = [
+        (kind[0], n) for kind, n in zip(shape.kinds, demand, strict=True) if n and kind[0] < full
+    ]
+    if not small:
+        return 0
     bound = 0
-    for size in {size for size, count in small if count} | {1}:
-        blocks = sum(count * (other // size) for other, count in small)
+    for size in {size for size, _ in small} | {1}:
+        blocks = sum([count * (other // size) for other, count in small])
         missing = blocks - shape.part_blocks(size)
         bound = max(bound, -(-missing // (full // size)))
     return bound
@@ -273,12 +275,13 @@ def _next_fill(
 ) -> tuple[int, tuple[tuple[Who, int], ...]]:
     """Contents of the next node of a run and how many nodes get the same; takes them off the
     queues."""
-    for queue, each in zip(queues, replicas, strict=True):
-        if each and queue:
-            nodes = min(nodes, max(1, queue[-1][1] // each))
+    active = [(queues[kind], each) for kind, each in enumerate(replicas) if each and queues[kind]]
+    for queue, each in active:
+        whole = queue[-1][1] // each
+        if whole < nodes:
+            nodes = whole or 1
     contents: dict[Who, int] = {}
-    for queue, each in zip(queues, replicas, strict=True):
-        need = each
+    for queue, need in active:
         while need and queue:
             job, rest = queue.pop()
             taken = min(need, rest)

@@ -113,9 +113,14 @@ class ClassRows:
         self, problem: Problem, classes: Sequence[JobClass], pools: PoolColumns
     ) -> None:
         self.problem = problem
+        self.classes = classes
         self.jobs = [item.job for item in classes]
         self.pools = pools
         self.count = floats(item.count for item in classes)
+
+    def some(self, rows: Sequence[int]) -> ClassRows:
+        """A few of the rows, by index."""
+        return ClassRows(self.problem, [self.classes[row] for row in rows], self.pools)
 
     @cached_property
     def room(self) -> Room:

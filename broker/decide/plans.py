@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.decide.case import Case
-from broker.decide.finish import Candidate, assignments, demands, fills, packed
+from broker.decide.finish import Candidate, Share, assignments, demands, fills, packed, shares
 from broker.decide.greedy import Floor
 from broker.decide.reasons import LEAST_POOLS, MOST_POOLS, Reasons
-from broker.model.plan import Assignment, Plan, PlanStatus, Unplaced
+from broker.model.plan import Plan, PlanStatus, Unplaced
 
 _LOOKS = 1_200
 """Pairs of class and pool that are looked at for the reasons of all that waits."""
@@ -23,7 +23,8 @@ def make_plan(
 ) -> Plan:
     """The plan of a candidate: every replica on a node, a reason for all that waits."""
     candidate = packed(case, candidate)
-    given = assignments(case, candidate.counts)
+    given = shares(case, candidate.counts)
+    named = assignments(case, given)
     whole = {
         case.problem.pools[index].name: packing.whole_nodes
         for index, packing in sorted(candidate.packings.items())
@@ -35,7 +36,7 @@ def make_plan(
         bound_usd=bound_usd,
         cost_usd=candidate.cost_usd,
         placed=candidate.placed,
-        assignments=given,
+        assignments=named,
         unplaced=_unplaced(case, candidate, given),
         fills=fills(case, candidate, given),
         whole_nodes=whole,
@@ -55,25 +56,26 @@ def _charged_as_packed(case: Case, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _unplaced(
-    case: Case, candidate: Candidate, given: Sequence[Assignment]
+    case: Case, candidate: Candidate, given: Sequence[Share]
 ) -> tuple[Unplaced, ...]:
-    left = {job.id: job.count for job in case.problem.jobs}
-    for item in given:
-        left[item.job] -= item.count
+    jobs = case.problem.jobs
+    left = [job.count for job in jobs]
+    for job, _, copies, _ in given:
+        left[job] -= copies
+    waiting = [
+        (k, [member for member in item.members if left[member]])
+        for k, item in enumerate(case.classes)
+    ]
+    waiting = [(k, members) for k, members in waiting if members]
+    if not waiting:
+        return ()
     floor = Floor(case)
     floor.load(candidate.counts, candidate.packings, demands(case, candidate.counts))
     reasons = Reasons(case, floor)
-    jobs = case.problem.jobs
-    waiting = [
-        [member for member in job_class.members if left[jobs[member].id]]
-        for job_class in case.classes
-    ]
-    looks = _LOOKS // max(1, sum(map(bool, waiting)))
+    looks = max(LEAST_POOLS, min(MOST_POOLS, _LOOKS // len(waiting)))
     rest: dict[int, Unplaced] = {}
-    for k, members in enumerate(waiting):
-        if members:
-            refusal = reasons.why_waiting(k, max(LEAST_POOLS, min(MOST_POOLS, looks)))
-            for member in members:
-                name = jobs[member].id
-                rest[member] = Unplaced(name, left[name], refusal)
+    for k, members in waiting:
+        refusal = reasons.why_waiting(k, looks)
+        for member in members:
+            rest[member] = Unplaced(jobs[member].id, left[member], refusal)
     return tuple(rest[member] for member in sorted(rest))

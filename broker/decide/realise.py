@@ -58,7 +58,7 @@ def followed(case: Case, counts: Counts) -> tuple[Counts, dict[int, Packing]]:
         key=lambda o: (-jobs[o].priority, -jobs[o].accelerators_per_replica, o),
     )
     for option in suggested:
-        floor.place(option, int(counts[option]))
+        floor.place(case.options.class_index.item(option), option, int(counts[option]))
     return _filled_up(case, floor)
 
 
@@ -71,7 +71,7 @@ def _filled_up(case: Case, floor: Floor) -> tuple[Counts, dict[int, Packing]]:
         for option in range(first[k], first[k + 1]):
             if left <= 0:
                 break
-            left -= floor.place(option, left)
+            left -= floor.place(k, option, left)
     return floor.counts, floor.packings()
 
 

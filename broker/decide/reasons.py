@@ -3,7 +3,9 @@ reason that is told."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -69,7 +71,7 @@ class Reasons:
             found += self._against(k, int(case.options.pool_index[option]), option)[:1]
         if first == last:
             for pool in self._likeliest(case.classes[k].job)[:most_pools]:
-                found += self._against(k, pool, None)[:1]
+                found.append(self._first_against(k, pool))
         silent = unheard(self._where, case.classes[k].job)
         found += [against[0] for _, against in silent if len(against) == 1]
         if not found:
@@ -80,6 +82,12 @@ class Reasons:
         """All that stands against one more copy of a class in a pool. Never empty: a copy that
         could start there was not chosen."""
         return self._against(k, pool_index, self._option(k, pool_index))
+
+    def _first_against(self, k: int, pool_index: int) -> Refusal:
+        """The same where the pair is no option, the first reason alone."""
+        job, pool = self.case.classes[k].job, self.case.problem.pools[pool_index]
+        first = next(refusals(self._where, job, pool), None)
+        return self._against(k, pool_index, None)[0] if first is None else first
 
     def _against(self, k: int, pool_index: int, option: int | None) -> list[Refusal]:
         job = self.case.classes[k].job
@@ -102,14 +110,24 @@ class Reasons:
         known = self._by_likelihood.get(asked)
         if known is not None:
             return known
-
-        def missing(index: int) -> int:
-            pool = pools[index]
-            allowed = job.regions is None or self._where.region(pool) in job.regions
-            return (pool.accelerator not in job.accelerators) + (not allowed)
-
-        found = sorted(range(len(pools)), key=missing)
+        regions = job.regions
+        by_missing: list[list[int]] = [[], [], []]
+        for (accelerator, region), some in self._sorts.items():
+            allowed = regions is None or region in regions
+            by_missing[(accelerator not in job.accelerators) + (not allowed)] += some
+        found: list[int] = []
+        for some in by_missing:
+            if len(found) < MOST_POOLS:
+                found += sorted(some)
         self._by_likelihood[asked] = found
+        return found
+
+    @cached_property
+    def _sorts(self) -> dict[tuple[str, str], list[int]]:
+        """Pools by accelerator and region."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, pool in enumerate(self.case.problem.pools):
+            found[pool.accelerator, self._where.region(pool)].append(index)
         return found
 
     def _option(self, k: int, pool_index: int) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from broker.decide.case import Case
+from broker.decide.case import Case, Facts
 from broker.decide.options import Floats, Integers
 from broker.decide.shapes import Shape
 from broker.decide.terms import SLACK
@@ -46,6 +46,7 @@ class Relaxation:
         self.memory = np.array(facts.memory_gib, dtype=np.float64)
         self.count = np.array(facts.count, dtype=np.float64)
         self.sizes = sorted(set(facts.size))
+        self._need, self._first_of_need = _needs(facts)
         slots = {size: slot for slot, size in enumerate(self.sizes)}
         self.slot = np.array([slots[size] for size in facts.size], dtype=np.int64)
         self.limit: list[float] = list(map(float, facts.count))
@@ -156,8 +157,31 @@ class Relaxation:
         """Per option its gain minus what it takes at some prices, one per row (at least 0; those of
         the classes are left out)."""
         case, ending = self.case, np.append(prices, 0.0)
-        k, p = case.options.class_index, case.options.pool_index
-        unit = np.zeros((len(case.problem.pools), len(self.sizes)))
+        options = case.options
+        length = np.diff(options.first)
+        kinds, pools = self._first_of_need, len(case.problem.pools)
+        if len(kinds) * pools <= len(options):
+            # Many classes take the same of a pool: worked out once for all of them.
+            table = self._taken(kinds[:, None], np.arange(pools), ending).ravel()
+            at = np.repeat(self._need * pools, length)
+            at += options.pool_index
+            found: Floats = gain - table[at]
+        else:
+            found = gain - self._taken(options.class_index, options.pool_index, ending)
+        quota = np.append(ending[self.quota_row], 0.0)
+        per_class = self.gang * (quota[case.quotas.of_class] - ending[self.tier_row])
+        if per_class.any():
+            found -= np.repeat(per_class, length)
+        if quota.any():
+            found -= np.repeat(self.gang, length) * quota[case.quotas.of_option]
+        for tally, tally_rows in zip(case.tallies, self._tally_rows, strict=True):
+            found -= tally.units * np.append(ending[tally_rows], 0.0)[tally.row]
+        return found
+
+    def _taken(self, k: Integers, p: Integers, ending: Floats) -> Floats:
+        """What copies of some classes take of nodes, cpus and memory of some pools, in USD; index
+        arrays that numpy combines."""
+        unit = np.zeros((len(self.case.problem.pools), len(self.sizes)))
         for slot, size in enumerate(self.sizes):
             for level_slot, level in enumerate(self.sizes[: slot + 1]):
                 unit[:, slot] += ending[self.level_row[:, level_slot]] * (size // level)
@@ -169,19 +193,13 @@ class Relaxation:
             per_replica += self.cpus[k] * cpus[p]
         if memory.any():
             per_replica += self.memory[k] * memory[p]
-        quota = np.append(ending[self.quota_row], 0.0)
-        per_class = quota[case.quotas.of_class] - ending[self.tier_row]
-        taken = self.replicas[k] * per_replica
-        taken += self.gang[k] * (per_class[k] + quota[case.quotas.of_option])
-        for tally, tally_rows in zip(case.tallies, self._tally_rows, strict=True):
-            taken += tally.units * np.append(ending[tally_rows], 0.0)[tally.row]
-        found: Floats = gain - taken
+        found: Floats = self.replicas[k] * per_replica
         return found
 
-    def bound(self, prices: Floats, worth: Floats) -> float:
-        """No plan gains more, whatever the prices; `worth` as above for the same prices. Only the
-        quality of the bound depends on the prices."""
-        return self.rows_bound(prices) + float(self.class_bounds(worth).sum())
+    def bound(self, prices: Floats, by_class: Floats) -> float:
+        """No plan gains more, whatever the prices; `by_class` are the `class_bounds` at the same
+        prices. Only the quality of the bound depends on the prices."""
+        return self.rows_bound(prices) + float(by_class.sum())
 
     def rows_bound(self, prices: Floats) -> float:
         """The part of the bound that is the value of all rows but those of the classes."""
@@ -199,20 +217,23 @@ class Relaxation:
         `most` goes."""
         options = self.case.options
         total = np.zeros(len(self.count))
-        good = np.flatnonzero(worth > 0)
-        if not len(good):
+        length = np.diff(options.first)
+        some = np.flatnonzero(length)
+        if not len(some):
             return total
-        k, gains = options.class_index[good], worth[good]
-        starts = np.flatnonzero(np.concatenate([[True], k[1:] != k[:-1]]))
-        best = np.maximum.reduceat(gains, starts)
-        of_class = k[starts]
-        lengths = np.diff(np.concatenate([starts, [len(k)]]))
+        starts = options.first[some]
+        best = np.zeros(len(self.count))
+        best[some] = np.maximum(np.maximum.reduceat(worth, starts), 0.0)
         # One option that holds all copies of its class is enough for most classes.
-        is_best = gains == np.repeat(best, lengths)
-        most = np.where(is_best, options.most[good], 0)
-        enough = np.maximum.reduceat(most, starts) >= self.count[of_class]
-        total[of_class[enough]] = best[enough] * self.count[of_class[enough]]
-        self._fill(total, good[np.repeat(~enough, lengths)], worth)
+        most = np.where(worth == np.repeat(best, length), options.most, 0)
+        holds = np.zeros(len(self.count))
+        holds[some] = np.maximum.reduceat(most, starts)
+        enough = holds >= self.count
+        total[enough] = best[enough] * self.count[enough]
+        others = np.flatnonzero(~enough & (best > 0))
+        if len(others):
+            good = np.concatenate([np.arange(*options.first[k : k + 2]) for k in others.tolist()])
+            self._fill(total, good[worth[good] > 0], worth)
         return total
 
     def _fill(self, total: Floats, good: Integers, worth: Floats) -> None:
@@ -227,6 +248,15 @@ class Relaxation:
         before -= before[starts][np.cumsum(starts) - 1]
         taken = np.clip(self.count[k] - before, 0.0, most)
         np.add.at(total, k, taken * worth[order])
+
+
+def _needs(facts: Facts) -> tuple[Integers, Integers]:
+    """Numbers for classes, the same for those whose copies take the same of a pool; and the first
+    class of each."""
+    index: dict[tuple[int, int, float, float], int] = {}
+    keys = zip(facts.replicas, facts.size, facts.cpus, facts.memory_gib, strict=True)
+    number = np.array([index.setdefault(key, len(index)) for key in keys], dtype=np.int64)
+    return number, np.unique(number, return_index=True)[1]
 
 
 def _total(total: float | None, nodes: Sequence[tuple[int, float | None]]) -> float | None:

@@ -124,7 +124,7 @@ class Search:
         bound = priced.bound
         if self._rows.tiers:
             self._rows.hold(self._best.placed)
-            bound = self._rows.bound(priced.prices, priced.worth)
+            bound = self._rows.bound(priced.prices, priced.by_class)
         bound += 1e-9 * abs(bound) - self._case.lost_work_usd
         return Searched(self._best, bound, by_name(self._rows, priced.prices), notes, by_floor)
 
@@ -134,7 +134,7 @@ class Search:
         cutoff = None
         if priced is not None:
             self._rows.hold(self._best.placed)
-            cutoff = Cutoff(self._rows, self._best, priced.prices, priced.worth)
+            cutoff = Cutoff(self._rows, self._best, priced)
         found = floors(cutoff)
         for candidate in found:
             if candidate.rank > self._best.rank:
@@ -209,13 +209,13 @@ class Search:
         if warm.prices is None:
             return None
         prices = by_row(self._rows, warm.prices)
-        worth = self._rows.worth(self._gain, prices)
         suggested = self._suggested(warm)
         if suggested is not None:
             most = np.minimum(suggested, self._case.options.most.astype(np.float64))
             self._kept = most.astype(np.int64)
-        self._pass(suggested, worth, Lead.KEEP, pass_orders(self._case)[0])
-        return Priced(prices, worth, suggested, self._rows.bound(prices, worth))
+        priced = Priced.at(self._rows, self._gain, prices, suggested)
+        self._pass(suggested, priced.worth, Lead.KEEP, pass_orders(self._case)[0])
+        return priced
 
     def _suggested(self, warm: Warm) -> Floats | None:
         """Copies per option of the last plan."""
@@ -224,24 +224,24 @@ class Search:
             (pool.queue_of or pool.name, bool(pool.queue_of)): index
             for index, pool in enumerate(case.problem.pools)
         }
-        jobs = {job.id: index for index, job in enumerate(case.problem.jobs)}
-        class_of = {m: k for k, item in enumerate(case.classes) for m in item.members}
-        found = np.zeros(len(case.options))
-        wanted: dict[tuple[int, int], int] = {}
+        members, jobs = case.classes, case.problem.jobs
+        class_of = {jobs[m].id: k for k, item in enumerate(members) for m in item.members}
+        wanted: dict[int, int] = {}
         for item in warm.assignments:
-            pool = pools.get((item.pool, item.queued))
-            if item.job in jobs and pool is not None:
-                key = (class_of[jobs[item.job]], pool)
+            pool, k = pools.get((item.pool, item.queued)), class_of.get(item.job)
+            if k is not None and pool is not None:
+                key = k * len(pools) + pool
                 wanted[key] = wanted.get(key, 0) + item.count
         if not wanted:
             return None
-        place = case.options.class_index * len(pools) + case.options.pool_index
-        keys = np.array([k * len(pools) + p for k, p in wanted], dtype=np.int64)
-        counts = np.array(list(wanted.values()), dtype=np.float64)
-        order = np.argsort(place, kind="stable")
-        at = np.minimum(np.searchsorted(place[order], keys), len(place) - 1)
-        hit = place[order][at] == keys
-        found[order[at[hit]]] = counts[hit]
+        asked = np.zeros(len(members) * len(pools), dtype=np.bool_)
+        asked[list(wanted)] = True
+        options = case.options
+        place = np.repeat(np.arange(len(members)) * len(pools), np.diff(options.first))
+        place += options.pool_index
+        hit = np.flatnonzero(asked[place])
+        found = np.zeros(len(options))
+        found[hit] = [wanted[key] for key in place[hit].tolist()]
         return found
 
     def _improve(self, priced: Priced, cpu_s: float, *, raising: bool = True) -> None:

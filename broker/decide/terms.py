@@ -20,6 +20,7 @@ class Geography:
         self.clusters: Mapping[str, Cluster] = {c.name: c for c in problem.clusters}
         self.unheard = tuple(c for c in problem.clusters if c.unknown is not None)
         self._index = {name: index for index, name in enumerate(problem.regions)}
+        self._place = {c.name: self._index[c.region] for c in problem.clusters}
         self._rtt_ms = problem.rtt_ms
         self._egress = problem.egress_usd_per_gb
         self._bandwidth_gbps = problem.bandwidth_gbps
@@ -34,28 +35,26 @@ class Geography:
 
     def egress_usd(self, job: Job, pool: Pool) -> float:
         """Bringing the input of one copy to the pool."""
-        if stays(job, pool):
+        if not job.input_gb or stays(job, pool):
             return 0.0
         return job.input_gb * self._source(job, pool)[0]
 
     def transfer_h(self, job: Job, pool: Pool) -> float:
         """Hours until the input of one copy is there."""
-        if stays(job, pool):
+        if not (self._bandwidth_gbps and job.input_gb) or stays(job, pool):
             return 0.0
         return job.input_gb * self._source(job, pool)[1]
 
     def _source(self, job: Job, pool: Pool) -> tuple[float, float]:
         """USD and hours per GB from where the input comes cheapest, then soonest."""
-        return min(
+        ways = [
             (
-                (
-                    self._between(self._egress, region, pool),
-                    hours_per_gb(self._between(self._bandwidth_gbps, region, pool)),
-                )
-                for region in job.data_sources
-            ),
-            default=(0.0, 0.0),
-        )
+                self._between(self._egress, region, pool),
+                hours_per_gb(self._between(self._bandwidth_gbps, region, pool)),
+            )
+            for region in job.data_sources
+        ]
+        return min(ways, default=(0.0, 0.0))
 
     def cold_start_s(self, job: Job, pool: Pool) -> float:
         """Paid seconds before the job's image runs there; 0 where it runs already."""
@@ -95,7 +94,7 @@ class Geography:
     ) -> float:
         if start is None or not table:
             return 0.0
-        return table[self._index[start]][self._index[self.region(pool)]]
+        return table[self._index[start]][self._place[pool.cluster]]
 
 
 def hours_per_gb(gbps: float) -> float:

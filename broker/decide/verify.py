@@ -24,6 +24,9 @@ from broker.model.problem import Job, Mode, Pool, Problem
 __all__ = ["Violation", "ViolationKind", "same_money", "verify"]
 
 
+_AMOUNTS = tuple(term.amount for term in TERMS)
+
+
 def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     """All violations of a plan; empty means the plan may be used. Never raises for any plan."""
     return tuple(_Verifier(problem, plan).violations())
@@ -109,16 +112,20 @@ class _Verifier:
                 yield _count(f"{name}: {count} copies are left")
 
     def _feasibility(self) -> Iterator[Violation]:
+        where = self.where
+        checks = [(constraint.check, constraint) for constraint in PAIR_CONSTRAINTS]
         for index, share in enumerate(self.shares):
-            for constraint in PAIR_CONSTRAINTS:
-                if not constraint.check(self.where, share.job, share.pool):
+            job, pool = share.job, share.pool
+            for check, constraint in checks:
+                if not check(where, job, pool):
                     self.infeasible.add(index)
                     text = f"{share.text}: {constraint.name}"
                     yield Violation(ViolationKind.INFEASIBLE, text)
                     break
 
     def _copy_usd(self, job: Job, pool: Pool) -> float:
-        return math.fsum(term.amount(self.where, job, pool) for term in TERMS)
+        where = self.where
+        return math.fsum([amount(where, job, pool) for amount in _AMOUNTS])
 
     def _money(self, nodes: NodeCheck) -> Iterator[Violation]:
         plan, objective = self.plan, self.problem.objective

@@ -7,6 +7,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from broker.model.plan import NodeFill, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem
@@ -66,17 +67,17 @@ def _packing(
     starts = _starts(pool)
     seated: dict[str, int] = defaultdict(int)
     free_from = 0
-    for fill in sorted(fills, key=lambda fill: fill.first_node):
+    for fill in sorted(fills, key=attrgetter("first_node")):
         end = fill.first_node + fill.nodes
         if fill.nodes < 1 or fill.first_node < free_from or end > starts[-1]:
             wrong.append(f"{pool.name}: nodes {fill.first_node} to {end - 1} cannot be filled")
             break
         free_from = end
-        names = [name for name, _ in fill.contents]
-        if len(set(names)) != len(names) or any(count < 1 for _, count in fill.contents):
+        contents = dict(fill.contents)
+        if len(contents) != len(fill.contents) or min(contents.values(), default=1) < 1:
             wrong.append(f"{pool.name}: node {fill.first_node} has no proper contents")
         first = bisect_right(starts, fill.first_node) - 1
-        last = bisect_right(starts, end - 1) - 1
+        last = first if end <= starts[first + 1] else bisect_right(starts, end - 1) - 1
         for group in pool.nodes[first : last + 1]:
             if group.count and not _holds(group, fill.contents, jobs):
                 wrong.append(f"{pool.name}: node {fill.first_node} is given too much")
@@ -98,31 +99,32 @@ def _starts(pool: Pool) -> list[int]:
 
 
 def _holds(group: NodeGroup, contents: tuple[tuple[str, int], ...], jobs: dict[str, Job]) -> bool:
-    accelerators = sum(jobs[name].accelerators_per_replica * count for name, count in contents)
-    cpus = math.fsum(jobs[name].replica_cpus * count for name, count in contents)
-    memory = math.fsum(jobs[name].replica_memory_gib * count for name, count in contents)
-    return (
-        accelerators <= group.free_accelerators
-        and _within(cpus, group.free_cpus)
-        and _within(memory, group.free_memory_gib)
-    )
-
-
-def _within(used: float, limit: float | None) -> bool:
-    return limit is None or used <= limit * (1 + _SLACK)
+    given = [(jobs[name], count) for name, count in contents]
+    if sum([job.accelerators_per_replica * n for job, n in given]) > group.free_accelerators:
+        return False
+    if group.free_cpus is not None:
+        cpus = math.fsum([job.replica_cpus * n for job, n in given])
+        if cpus > group.free_cpus * (1 + _SLACK):
+            return False
+    if group.free_memory_gib is None:
+        return True
+    memory = math.fsum([job.replica_memory_gib * n for job, n in given])
+    return memory <= group.free_memory_gib * (1 + _SLACK)
 
 
 def _whole_nodes_taken(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job]) -> int:
-    starts = _starts(pool)
+    full = pool.accelerators_per_node
+    whole = [
+        (start, start + group.count)
+        for start, group in zip(_starts(pool), pool.nodes, strict=False)
+        if group.free_accelerators == full
+    ]
     taken = 0
-    for fill in fills:
-        sizes = [jobs[name].accelerators_per_replica for name, _ in fill.contents]
-        if all(size >= pool.accelerators_per_node for size in sizes):
+    for fill in fills if whole else ():
+        if all([jobs[name].accelerators_per_replica >= full for name, _ in fill.contents]):
             continue
-        for start, group in zip(starts, pool.nodes, strict=False):
-            if group.free_accelerators == pool.accelerators_per_node:
-                end = min(fill.first_node + fill.nodes, start + group.count)
-                taken += max(0, end - max(fill.first_node, start))
+        for start, end in whole:
+            taken += max(0, min(fill.first_node + fill.nodes, end) - max(fill.first_node, start))
     return taken
 
 

@@ -13,6 +13,7 @@ from broker.decide.constraints.constraint import (
     Placed,
     SharedConstraint,
     counted,
+    needs,
 )
 from broker.decide.pairs import Floats, PairFigures
 from broker.decide.shapes import places
@@ -63,4 +64,5 @@ CAPACITY = SharedConstraint(
     _check,
     _refusals,
     _undo,
+    same_for=needs,
 )

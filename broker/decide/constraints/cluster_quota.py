@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint
+from broker.decide.constraints.constraint import (
+    Beside,
+    Change,
+    Placed,
+    SharedConstraint,
+    takes_of_quota,
+)
 from broker.decide.constraints.tenant_quota import short
 from broker.decide.pairs import Floats, PairFigures
 from broker.decide.violations import ViolationKind
@@ -67,4 +73,5 @@ CLUSTER_QUOTA = SharedConstraint(
     _check,
     _refusals,
     _undo,
+    same_for=takes_of_quota,
 )

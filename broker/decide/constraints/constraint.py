@@ -4,7 +4,7 @@ them. The mask is for all pairs at once, the check is scalar and shares nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -117,7 +117,8 @@ class SharedConstraint:
     """What copies share. `most` says for pairs at once how many copies fit were there nothing else;
     `check` finds what is wrong with a plan, as violations of `kind`; `refusals` puts into words
     what one more copy lacks; `undo` lifts one of them. `tallies` are its counts beside nodes,
-    totals and quotas, which have their own."""
+    totals and quotas, which have their own. `most` is the same for all jobs of one
+    `same_for`; None where all of a job may decide."""
 
     name: str
     codes: frozenset[RefusalCode]
@@ -127,6 +128,18 @@ class SharedConstraint:
     refusals: Callable[[Beside], Iterator[Refusal]]
     undo: Undo
     tallies: Callable[[PairFigures], Iterator[Tally]] | None = None
+    same_for: Callable[[Job], Hashable] | None = None
+
+
+def needs(job: Job) -> Hashable:
+    """What a copy takes of nodes, cpus and memory."""
+    replica = (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib)
+    return (job.replicas, *replica)
+
+
+def takes_of_quota(job: Job) -> Hashable:
+    """Whose quota a copy counts against, and how much of it."""
+    return job.tenant, job.gang_accelerators
 
 
 def raised(refusal: Refusal, what: str, before: float, after: float) -> Change:

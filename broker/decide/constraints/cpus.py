@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 
-from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint
+from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint, needs
 from broker.decide.constraints.pool_total import lacking, over
 from broker.decide.pairs import Floats, PairFigures, floats, times
 from broker.decide.terms import rounded_up
@@ -48,4 +48,5 @@ CPUS = SharedConstraint(
     _check,
     _refusals,
     _undo,
+    same_for=needs,
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint
+from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint, needs
 from broker.decide.pairs import Floats, PairFigures
 from broker.decide.shapes import places
 from broker.decide.violations import ViolationKind
@@ -89,4 +89,5 @@ NODE_SHAPE = SharedConstraint(
     _check,
     _refusals,
     _undo,
+    same_for=needs,
 )

@@ -20,11 +20,13 @@ def over(
 ) -> Iterator[str]:
     """Pools whose copies need more than the limit (None = none), by what a copy needs."""
     used: dict[str, list[float]] = defaultdict(list)
-    limits: dict[str, float | None] = {}
+    limits: dict[str, float] = {}
     for share in placed.shares:
-        if not share.pool.queue_of:
-            limits[share.pool.name] = limit(share.pool)
-            used[share.pool.name].append(share.copies * needed(share.job))
+        pool = share.pool
+        most = limit(pool)
+        if most is not None and not pool.queue_of:
+            limits[pool.name] = most
+            used[pool.name].append(share.copies * needed(share.job))
     for name, uses in used.items():
         if not within(math.fsum(uses), limits[name]):
             yield f"{name}: {math.fsum(uses)} {unit} used of {limits[name]}"

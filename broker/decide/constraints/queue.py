@@ -14,6 +14,7 @@ from broker.decide.constraints.constraint import (
     Change,
     Placed,
     SharedConstraint,
+    needs,
     raised,
 )
 from broker.decide.pairs import Floats, PairFigures, integers, truths
@@ -98,4 +99,5 @@ QUEUE = SharedConstraint(
     _refusals,
     _undo,
     _tallies,
+    same_for=needs,
 )

@@ -16,7 +16,7 @@ def _mask(pairs: PairFigures) -> Booleans:
 
 
 def _check(where: Geography, job: Job, pool: Pool) -> bool:
-    return within(where.rtt_ms(job, pool), job.max_rtt_ms)
+    return job.max_rtt_ms is None or within(where.rtt_ms(job, pool), job.max_rtt_ms)
 
 
 def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:

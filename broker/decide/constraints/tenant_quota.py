@@ -14,6 +14,7 @@ from broker.decide.constraints.constraint import (
     Placed,
     SharedConstraint,
     counted,
+    takes_of_quota,
 )
 from broker.decide.pairs import Floats, PairFigures
 from broker.decide.violations import ViolationKind
@@ -76,4 +77,5 @@ TENANT_QUOTA = SharedConstraint(
     _check,
     _refusals,
     _undo,
+    same_for=takes_of_quota,
 )

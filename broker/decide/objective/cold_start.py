@@ -13,7 +13,8 @@ def _column(pairs: PairFigures) -> Floats:
 
 
 def _amount(where: Geography, job: Job, pool: Pool) -> float:
-    return rate_usd(where, job, pool) * where.cold_start_s(job, pool) / 3600
+    cold_s = where.cold_start_s(job, pool)
+    return rate_usd(where, job, pool) * cold_s / 3600 if cold_s else 0.0
 
 
 COLD_START = Term("cold_start_usd", _column, _amount)

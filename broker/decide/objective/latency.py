@@ -13,6 +13,8 @@ def _column(pairs: PairFigures) -> Floats:
 
 
 def _amount(where: Geography, job: Job, pool: Pool) -> float:
+    if not job.latency_usd_per_ms:
+        return 0.0
     return job.latency_usd_per_ms * where.rtt_ms(job, pool)
 
 

@@ -25,6 +25,8 @@ def _column(pairs: PairFigures) -> Floats:
 
 
 def _amount(where: Geography, job: Job, pool: Pool) -> float:
+    if not pool.preemptions_per_h:
+        return 0.0
     hours = job.runtime_h / job.accelerators[pool.accelerator]
     between_h = hours if job.checkpoint_h is None else min(job.checkpoint_h, hours)
     hourly_usd = rate_usd(where, job, pool) + job.value_of_time_usd_per_h

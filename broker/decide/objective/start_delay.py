@@ -17,7 +17,7 @@ def _amount(where: Geography, job: Job, pool: Pool) -> float:
     hourly_usd = job.value_of_time_usd_per_h
     if not hourly_usd and pool.queue_of and pool.queue is not None:
         hourly_usd = job.gang_accelerators * pool.queue.waiting_usd_per_accelerator_h
-    return hourly_usd * where.start_s(job, pool) / 3600
+    return hourly_usd * where.start_s(job, pool) / 3600 if hourly_usd else 0.0
 
 
 START_DELAY = Term("start_delay_usd", _column, _amount)

@@ -18,6 +18,7 @@ from broker.decide import cpsat
 from broker.decide.answer import plan_to_json
 from broker.decide.baselines import Baseline, decide_simply
 from broker.decide.case import Case, build_case
+from broker.decide.columns import Priced
 from broker.decide.cutoff import Cutoff
 from broker.decide.decision import Budget, decide
 from broker.decide.finish import Candidate, make_candidate
@@ -100,7 +101,7 @@ def test_any_prices_give_a_valid_bound() -> None:
         exact = decide(problem).objective_usd + case.lost_work_usd
         for scale in (0.0, 1.0, 50.0, 1000.0):
             prices = dice.random(rows.rows) * scale
-            assert rows.bound(prices, rows.worth(gain, prices)) >= exact - 1e-6
+            assert Priced.at(rows, gain, prices).bound >= exact - 1e-6
 
 
 def test_prices_keep_their_meaning_by_name() -> None:
@@ -128,7 +129,7 @@ def test_levels_are_packed_as_node_by_node() -> None:
         packed = pack_levels(shape, demand)
         assert (packed is not None) == fits
         if packed is not None:
-            given = [(run.first, run.nodes, run.replicas) for run in packed]
+            given = [(first, nodes, replicas) for first, nodes, _, _, replicas in packed]
             assert given == [(run.first, run.nodes, run.replicas) for run in packer.runs]
 
 
@@ -146,7 +147,7 @@ def test_no_floor_is_given_up_that_could_be_better() -> None:
             prices = dice.random(rows.rows) * float(dice.choice([0.0, 5.0, 200.0]))
             if found.prices is not None and dice.random() < 0.8:
                 prices = by_row(rows, found.prices)
-            cutoff = Cutoff(rows, best, prices, rows.worth(gain, prices))
+            cutoff = Cutoff(rows, best, Priced.at(rows, gain, prices))
             for way, floor in whole:
                 cutoff.start()
                 if walk(case, way, cutoff.beaten) is None:
