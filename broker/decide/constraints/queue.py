@@ -14,7 +14,6 @@ from broker.decide.constraints.constraint import (
     Change,
     Placed,
     SharedConstraint,
-    needs,
     raised,
 )
 from broker.decide.pairs import Floats, PairFigures, integers, truths
@@ -99,5 +98,4 @@ QUEUE = SharedConstraint(
     _refusals,
     _undo,
     _tallies,
-    same_for=needs,
 )
