@@ -24,6 +24,7 @@ from regional_agent.act.cache import MAX_BLOB_BYTES
 from regional_agent.act.schedulers.port import (
     NEVER,
     Fencing,
+    Imaging,
     LaunchOrder,
     LocalScheduler,
     SchedulerUnavailable,
@@ -182,9 +183,20 @@ class Effects:
                 self._put(inputs.LaunchRefused(launch.uid, laid.code, laid.text))
                 return False
             fetched, cached = laid
+        if launch.spec.image is not None and not await self._have_image(launch):
+            return False
         took_ms = round((self._means.clock.monotonic_s() - began_s) * 1000)
         self._put(inputs.Staged(launch.uid, took_ms, fetched, cached))
         return True
+
+    async def _have_image(self, launch: act.Launch) -> bool:
+        scheduler, image = self._means.scheduler, launch.spec.image or ""
+        if not isinstance(scheduler, Imaging):
+            return True
+        refused = await scheduler.prepare_image(launch.uid, image)
+        if refused is not None:
+            self._put(inputs.LaunchRefused(launch.uid, refused.code, refused.text))
+        return refused is None
 
     async def _lay(self, request: StageRequest) -> tuple[int, int] | Refusal:
         """A source that cannot be reached is tried again for a while."""
@@ -307,6 +319,7 @@ def launch_order(
         fence_after_s=placement.fence_after_s,
         contact_s=contact_s,
         network=spec.resources.network or bool(spec.ports),
+        image=spec.image or "",
     )
 
 

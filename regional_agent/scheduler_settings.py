@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from federation.accelerators import identify
 from federation.units import parse_duration_s
+from regional_agent.act.images import ImageWishes
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.ray.site import DASHBOARD, RaySite
@@ -110,6 +111,19 @@ class GridEngineSettings(Part):
             max_runtime_s=self.max_runtime_s,
             owner=env.get("USER", ""),
         )
+
+
+class ContainerSettings(Part):
+    """How jobs that name an image run on this host."""
+
+    enabled: bool = True
+    podman: Annotated[tuple[str, ...], Field(min_length=1)] = ("podman",)
+    pull: bool = True
+    archives: tuple[Annotated[str, Field(pattern=r"^/.")], ...] = ()
+
+    def wishes(self) -> ImageWishes | None:
+        """As the store of images takes it; None: no images here."""
+        return ImageWishes(self.podman, self.pull, self.archives) if self.enabled else None
 
 
 class KubernetesSettings(Part):

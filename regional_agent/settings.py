@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 
 from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s
+from regional_agent.act.images import ImageWishes
 from regional_agent.act.isolation import Wanted
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.site import KubernetesSite
@@ -26,6 +27,7 @@ from regional_agent.proxying import Proxies, proxies
 from regional_agent.ray.site import RaySite
 from regional_agent.scheduler_settings import (
     CPU,
+    ContainerSettings,
     GridEngineSettings,
     KubernetesSettings,
     Part,
@@ -125,6 +127,7 @@ class _File(Part):
     writable: tuple[AbsolutePath, ...] = ()
     readable: tuple[AbsolutePath, ...] = ()
     hidden: tuple[AbsolutePath, ...] = ()
+    containers: ContainerSettings = ContainerSettings()
     env: Mapping[str, str] = {}
     log_format: LogFormat | None = None
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
@@ -163,6 +166,7 @@ class AgentSettings:
     tenants: frozenset[str] = frozenset()
     site_rules: Path | None = None
     isolation: Wanted = field(default_factory=Wanted)
+    images: ImageWishes | None = None
     env: tuple[tuple[str, str], ...] = ()
     cache_bytes: int = 10 * 2**30
     keeper_arguments: tuple[str, ...] = ()
@@ -260,6 +264,7 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
             said.readable,
             said.hidden,
         ),
+        images=said.containers.wishes(),
         env=tuple(said.env.items()),
         cache_bytes=said.cache_bytes,
         log_format=said.log_format,
@@ -286,4 +291,4 @@ def faults(problem: ValidationError, models: Iterable[type[BaseModel]]) -> Itera
 
 
 _MODELS = (_File, SlurmSettings, RaySettings, GridEngineSettings, KubernetesSettings,
-           PoolSettings, PriceSettings, PriceHours, TargetSettings)  # fmt: skip
+           ContainerSettings, PoolSettings, PriceSettings, PriceHours, TargetSettings)  # fmt: skip

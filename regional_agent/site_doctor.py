@@ -9,6 +9,7 @@ from pathlib import Path
 
 from federation.private_files import PrivateFileError, refuse_shared
 from federation.units import format_utc
+from regional_agent.act.images import images_missing
 from regional_agent.act.isolation import IsolationMissing, find_isolation
 from regional_agent.app import version
 from regional_agent.enrol import Door, EnrolError, session_check
@@ -104,7 +105,7 @@ def _isolation(state: Path, keeper: KeeperSeen) -> list[Check]:
         Check("isolation", ok=True, text=f"grade {found.grade}"),
         Check("sandbox", ok=True, text=found.reason or "jobs see neither agent nor each other"),
         Check("control groups", ok=True, text=held if found.limits else "not asked for"),
-        Check("images", ok=True, text="none: this version starts no containers on a host"),
+        Check("images", ok=True, text=images_missing(settings.images, state) or "podman"),
     ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federation.environment import Clock
+from regional_agent.act.images import find_images
 from regional_agent.act.isolation import (
     AUTO,
     SANDBOXED,
@@ -110,7 +111,12 @@ def local_site(
         return LocalSite(scheduler, (), _KubernetesSite(settings.kubernetes, cluster))
     pools = site_pools(settings)
     isolation = _found_isolation(settings, pools) if follow else Isolation()
+    wishes = settings.images if follow else None
+    images = find_images(wishes, settings.isolation, settings.state_dir, clock)
+    if isinstance(images, str) and wishes is not None:
+        _log.warning("jobs that name an image are not taken: %s", images)
     process = _process_settings(settings, pools, env, isolation)
+    process = replace(process, images=None if isinstance(images, str) else images)
     return LocalSite(ProcessScheduler(process), pools, isolation=isolation)
 
 

@@ -14,6 +14,9 @@ SAVES = Program(
 )
 STUBBORN = Program("trap '' TERM; echo up; while :; do sleep 0.1; done", shell=True)
 HOG = Program(
+    # Not every image has a Python; tail keeps what it was told to print.
+    "command -v python3 >/dev/null || exec sh -c '"
+    "{ head -c 600000000 /dev/zero; sleep 5; } | tail -c 600000000 >/dev/null'; "
     "exec python3 -c 'import time; x = bytearray(600_000_000); x[::4096] = b\"x\" * "
     "len(x[::4096]); time.sleep(60)'",
     shell=True,

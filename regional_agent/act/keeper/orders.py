@@ -51,6 +51,7 @@ class Order:
     fence_after_s: int = 0
     sandbox: Sandbox | None = None
     grouped: bool = False
+    image: str = ""
 
     @property
     def wanted(self) -> Runs:
@@ -113,6 +114,7 @@ def order_of(body: dict[str, Any]) -> Order:
             fence_after_s=int(body.get("fence_after_s", 0)),
             sandbox=sandbox_of(body.get("sandbox")),
             grouped=bool(body.get("grouped")),
+            image=str(body.get("image", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -139,4 +141,5 @@ def order_json(order: Order) -> dict[str, Any]:
         "fence_after_s": order.fence_after_s,
         "sandbox": None if order.sandbox is None else order.sandbox.to_json(),
         "grouped": order.grouped,
+        "image": order.image,
     }

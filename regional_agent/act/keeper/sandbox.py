@@ -12,8 +12,10 @@ job's.
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +24,14 @@ from typing import Any
 from regional_agent.act.keeper import processes
 
 PROGRAM = "bwrap"
-NAMESPACES = ("--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-cgroup-try")
+NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try")
 PRIVATE = ("/tmp", "/var/tmp", "/run")
 """Empty inside: sockets of services lie in /run, everybody's files in the others."""
 RESOLVER = "/run/systemd/resolve"
+IMAGE_MOUNTS = ("/proc", "/dev", "/sys", "/tmp", "/var/tmp", "/run")  # noqa: S108
+IMAGE_FILES = ("/etc/resolv.conf", "/etc/hosts")
+"""What a container does not have from its image."""
+SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEVICES = (
     "/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/davinci*", "/dev/hisi_hdc", "/dev/infiniband",
 )  # fmt: skip
@@ -47,12 +53,15 @@ SIGNALS_MAX = 64
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     """What of the machine a job may see. `network`: that of the host, else loopback alone.
-    `readable` are paths that lie in what is private or hidden and are shown all the same."""
+    `readable` are paths that lie in what is private or hidden and are shown all the same.
+    `root`: the files of an image, in the place of the machine's; then nothing is hidden, for
+    nothing else is there."""
 
     network: bool = False
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    root: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As an order carries it."""
@@ -61,6 +70,7 @@ class Sandbox:
             "writable": list(self.writable),
             "readable": list(self.readable),
             "hidden": list(self.hidden),
+            "root": self.root,
         }
 
 
@@ -68,8 +78,11 @@ def sandbox_of(body: dict[str, Any] | None) -> Sandbox | None:
     """From an order; None for none. Raises KeyError or TypeError."""
     if body is None:
         return None
-    lists = (tuple(map(str, body[name])) for name in ("writable", "readable", "hidden"))
-    return Sandbox(bool(body["network"]), *lists)
+    writable, readable, hidden = (
+        tuple(map(str, body[name])) for name in ("writable", "readable", "hidden")
+    )
+    root = str(body.get("root", ""))
+    return Sandbox(bool(body["network"]), writable, readable, hidden, root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +96,15 @@ class Shown:
 
 def wrapped(argv: Iterable[str], sandbox: Sandbox, shown: Shown) -> tuple[str, ...]:
     """The command line that runs `argv` in the sandbox."""
-    words = [PROGRAM, *NAMESPACES]
+    starter = () if _without_shell(sandbox.root) else ("--as-pid-1",)
+    words = [_program(), *NAMESPACES, *starter]
     if not sandbox.network:
         words.append("--unshare-net")
-    words += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
+    words += ["--cap-drop", "ALL", "--ro-bind", sandbox.root or "/", "/"]
+    words += ["--proc", "/proc", "--dev", "/dev"]
     for device in _devices():
         words += ["--dev-bind-try", device, device]
-    for place in PRIVATE:
-        if os.path.isdir(place) and not os.path.islink(place):
-            words += ["--tmpfs", place]
-    if sandbox.network and os.path.isdir(RESOLVER):
-        words += ["--ro-bind", RESOLVER, RESOLVER]
-    for path in sandbox.hidden:
-        words += _hidden(path)
+    words += _of_an_image(sandbox) if sandbox.root else _of_the_machine(sandbox)
     words += ["--tmpfs", str(shown.state)]
     for path in sandbox.readable:
         words += ["--ro-bind-try", path, path]
@@ -103,8 +112,40 @@ def wrapped(argv: Iterable[str], sandbox: Sandbox, shown: Shown) -> tuple[str, .
         words += ["--bind-try", path, path]
     words += ["--bind", str(shown.work), str(shown.work)]
     words += ["--ro-bind-try", str(shown.script), str(shown.script)]
-    words += ["--chdir", str(shown.work), "--", *STARTER]
+    words += ["--chdir", str(shown.work), "--", *(STARTER if starter else ())]
     return (*words, *argv)
+
+
+def _of_the_machine(sandbox: Sandbox) -> list[str]:
+    words = []
+    for place in PRIVATE:
+        if os.path.isdir(place) and not os.path.islink(place):
+            words += ["--tmpfs", place]
+    if sandbox.network and os.path.isdir(RESOLVER):
+        words += ["--ro-bind", RESOLVER, RESOLVER]
+    for path in sandbox.hidden:
+        words += _hidden(path)
+    return words
+
+
+def _of_an_image(sandbox: Sandbox) -> list[str]:
+    words = ["--ro-bind", "/sys", "/sys"]
+    for place in PRIVATE:
+        words += ["--tmpfs", place]
+    for file in IMAGE_FILES if sandbox.network else ():
+        words += ["--ro-bind-try", file, file]
+    return words
+
+
+def _without_shell(root: str) -> bool:
+    """Then bubblewrap itself is process 1, and what the program leaves behind has no grace."""
+    return bool(root) and not os.path.lexists(os.path.join(root, "bin/sh"))
+
+
+@functools.cache
+def _program() -> str:
+    """By its whole name: PATH is the job's, and maybe that of an image."""
+    return shutil.which(PROGRAM, path=SEARCHED) or PROGRAM
 
 
 def _devices() -> Iterator[str]:

@@ -162,12 +162,13 @@ class Server:
     # Requests -----------------------------------------------------------------------------
 
     def _hello(self, _: Body) -> Body:
-        """`sandbox`: this keeper knows it; `groups`: their version, or why there are none."""
+        """`sandbox`, `images`: this keeper knows them; `groups`: their version, or why not."""
         groups = self._runner.holds.groups
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL,
             "sandbox": True,
+            "images": True,
             "groups": groups if isinstance(groups, str) else groups.version,
         }
 

@@ -55,6 +55,8 @@ class Feature(StrEnum):
     """Jobs see neither the agent nor each other."""
     ONE_NODE = "one_node"
     """All members of a gang on one node, where the job says so."""
+    IMAGES = "images"
+    """Jobs may name the image they run in."""
     CONTROL_GROUPS = "control_groups"
     """Memory, processes and CPU time are bound by the kernel, and no process escapes a kill."""
 
@@ -79,7 +81,8 @@ class LaunchOrder:
     `memory_bytes` are per replica, `max_runtime_s` per task; 0 = no limit.
 
     `one_node`: the members of a gang share a node.
-    `network`: it asks for the network of the site where that is not open to all.
+    `network`: it asks for the network of the site where that is not open to all. `image`: what
+    it runs in, as the job names it; empty: what the site has for all.
 
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
@@ -107,6 +110,7 @@ class LaunchOrder:
     contact_s: float = NEVER
     network: bool = False
     one_node: bool = False
+    image: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""
@@ -262,6 +266,15 @@ class Fencing(Protocol):
         (CLOCK_BOOTTIME, which also counts while the machine sleeps). Puts off the deadline of
         every attempt whose deadline has not passed; one that has passed is never put off. Raises
         SchedulerUnavailable."""
+
+
+@runtime_checkable
+class Imaging(Protocol):
+    """A scheduler that can have the image of a job before it is submitted."""
+
+    async def prepare_image(self, uid: str, image: str) -> Refusal | None:
+        """Have an image here; submit does it too, where this was not asked before. Refuses what
+        `submit` would refuse because of it."""
 
 
 class LocalScheduler(Protocol):

@@ -7,12 +7,13 @@ import errno
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
+from regional_agent.act.images import Images, Unpacked
 from regional_agent.act.isolation import Isolation
 from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRefused
 from regional_agent.act.keeper.layout import AttemptDir, trash_dir
@@ -54,6 +55,7 @@ class ProcessSettings:
     env: tuple[tuple[str, str], ...] = ()
     keeper_arguments: tuple[str, ...] = ()
     isolation: Isolation = field(default_factory=Isolation)
+    images: Images | None = None
 
 
 class ProcessScheduler:
@@ -74,6 +76,8 @@ class ProcessScheduler:
             missing.add(Feature.CONTROL_GROUPS)
         if self._settings.isolation.sandbox is None or not hello.get("sandbox"):
             missing.add(Feature.SANDBOX)
+        if self._settings.images is None or not hello.get("images"):
+            missing.add(Feature.IMAGES)
         return Capabilities("process", frozenset(Feature) - missing)
 
     def _why_no_groups(self, hello: Mapping[str, Any]) -> str:
@@ -84,10 +88,17 @@ class ProcessScheduler:
         return groups if isinstance(groups, str) else ""
 
     async def submit(self, order: LaunchOrder) -> Submitted | Refusal:
-        """See the port. Refuses capacity_taken, disk_full, submit_failed."""
+        """See the port. Refuses capacity_taken, disk_full, submit_failed, and images that cannot
+        be had."""
         if self._groups is None:
             await self.capabilities()
-        body = order_json(self._order(order))
+        unpacked = None
+        if order.image:
+            had = await self._image(order.uid, order.image)
+            if isinstance(had, Refusal):
+                return had
+            unpacked = had
+        body = order_json(self._order(order, unpacked))
         try:
             answer = await self._ask(
                 "submit",
@@ -102,6 +113,16 @@ class ProcessScheduler:
         if answer["taken"]:
             return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=answer["taken"])
         return Submitted(local_id=order.uid, fresh=answer["fresh"])
+
+    async def prepare_image(self, uid: str, image: str) -> Refusal | None:
+        """See `Imaging`."""
+        had = await self._image(uid, image)
+        return had if isinstance(had, Refusal) else None
+
+    async def _image(self, uid: str, image: str) -> Unpacked | Refusal:
+        if self._settings.images is None:
+            return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"the image {image}")
+        return await self._settings.images.have(uid, image)
 
     async def find(self, uid: str) -> str | None:
         """The uid itself, if the keeper holds it."""
@@ -189,14 +210,23 @@ class ProcessScheduler:
         except KeeperGone as error:
             raise SchedulerUnavailable(str(error)) from error
 
-    def _order(self, order: LaunchOrder) -> Order:
+    def _order(self, order: LaunchOrder, unpacked: Unpacked | None) -> Order:
+        network = order.network or order.replicas > 1
+        sandbox, env = self._settings.isolation.of(network=network), self._settings.env
+        if unpacked is not None and self._settings.images is not None:
+            sandbox = self._settings.images.sandbox
+            sandbox = replace(
+                sandbox, root=str(unpacked.root), network=sandbox.network or network
+            )
+            # Paths of the machine are none of the image.
+            env = (*(pair for pair in env if pair[0] != "PATH"), *unpacked.env)
         return Order(
             uid=order.uid,
             job=order.job,
             tenant=order.tenant,
             argv=order.argv,
             run=order.run,
-            env=self._settings.env + order.env,
+            env=env + order.env,
             accelerator=order.accelerator,
             cpus_milli=order.cpus_milli,
             memory_bytes=order.memory_bytes,
@@ -207,8 +237,9 @@ class ProcessScheduler:
             width=order.width,
             places=tuple(_seat(place) for place in order.places),
             fence_after_s=order.fence_after_s,
-            sandbox=self._settings.isolation.of(network=order.network or order.replicas > 1),
+            sandbox=sandbox,
             grouped=self._groups == "",
+            image=order.image,
         )
 
 

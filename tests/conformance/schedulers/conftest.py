@@ -11,8 +11,9 @@ from regional_agent.conformance.rig import Rig
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
-from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
+from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.image_store import ImageStore, image_store_missing
 from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.slurm_cluster import SlurmSite, missing
 
@@ -66,8 +67,20 @@ def _gridengine(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     return GridEngineRig(cell, cell.scratch / "agents" / scratch.name)
 
 
+@pytest.fixture(scope="session")
+def image_store(tmp_path_factory: pytest.TempPathFactory) -> ImageStore:
+    if why := image_store_missing():
+        pytest.skip(why)
+    return ImageStore(tmp_path_factory.mktemp("images"))
+
+
+def _containers(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    return ContainerRig(scratch / "state", request.getfixturevalue("image_store"))
+
+
 RIGS: dict[str, MakeRig] = {
     "process": lambda scratch, _: ProcessRig(scratch / "state"),
+    "containers": _containers,
     "simulated": lambda scratch, _: SimulatedRig(),
     "slurm": _slurm,
     "ray": _ray,

@@ -1,5 +1,6 @@
-"""Run the suite and record it for the documentation: `python -m tests.conformance.schedulers.record
-process simulated slurm gridengine kubernetes ray`, then `python docs/draw_schedulers.py`."""
+"""Run the suite and record it for the documentation:
+`python -m tests.conformance.schedulers.record process containers simulated slurm gridengine
+kubernetes ray`, then `python docs/draw_schedulers.py`."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from regional_agent.conformance.suite import Verdict, as_json, try_all
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
-from tests.conformance.schedulers.rigs import ProcessRig, SimulatedRig
+from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.image_store import ImageStore
 from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.slurm_cluster import SlurmSite
 
@@ -52,6 +54,9 @@ def main() -> None:
         for kind in sys.argv[1:]:
             if kind == "process":
                 asyncio.run(_record(ProcessRig(Path(scratch) / "state")))
+            elif kind == "containers":
+                store = ImageStore(Path(scratch) / "images")
+                asyncio.run(_record(ContainerRig(Path(scratch) / "contained", store)))
             elif kind == "simulated":
                 asyncio.run(_record(SimulatedRig()))
             elif kind == "slurm":
@@ -71,7 +76,7 @@ def main() -> None:
             elif kind == "ray":
                 _record_ray()
             else:
-                sys.exit(f"unknown {kind!r}: process, simulated, slurm, gridengine, "
+                sys.exit(f"unknown {kind!r}: process, containers, simulated, slurm, gridengine, "
                          "kubernetes or ray")
 
 

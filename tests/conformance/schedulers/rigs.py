@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from federation.system import SystemClock, SystemRng
+from regional_agent.act.images import find_images, images_dir
+from regional_agent.act.isolation import SANDBOXED, Isolation, Wanted
 from regional_agent.act.keeper import crash
 from regional_agent.act.schedulers.port import LaunchOrder, LocalScheduler, Outcome
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
@@ -19,6 +21,7 @@ from regional_agent.act.schedulers.simulated import SimScheduler
 from regional_agent.conformance.files import SharedFiles, shell_order
 from regional_agent.conformance.rig import Ability, Break, Program
 from regional_agent.session.ledger import Place
+from tests.image_store import ImageStore
 
 
 class ProcessRig:
@@ -42,8 +45,11 @@ class ProcessRig:
                 await self._scheduler.shut_down(kill=True)
             await self._scheduler.close()
         arguments = (f"--crash-at={crash_at}",) if crash_at else ()
-        self._scheduler = ProcessScheduler(ProcessSettings(self.state, 0, (), arguments))
+        self._scheduler = ProcessScheduler(self.settings(arguments))
         return self._scheduler
+
+    def settings(self, arguments: tuple[str, ...]) -> ProcessSettings:
+        return ProcessSettings(self.state, 0, (), arguments)
 
     def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
         return shell_order(uid, program, **changes)
@@ -67,6 +73,29 @@ class ProcessRig:
         assert isinstance(scheduler, ProcessScheduler)
         await scheduler.shut_down(kill=True)
         await scheduler.close()
+
+
+class ContainerRig(ProcessRig):
+    """The same keeper; every job names an image."""
+
+    kind = "containers"
+    isolation = "sandboxed"
+    crash_points = ("order-written", "forked", "released", "exit-appended")
+
+    def __init__(self, state: Path, store: ImageStore) -> None:
+        super().__init__(state)
+        store.unpacked.mkdir(exist_ok=True)  # once for all cases
+        images_dir(state).symlink_to(store.unpacked)
+        found = find_images(store.wishes, Wanted(SANDBOXED), state, SystemClock())
+        assert not isinstance(found, str), found
+        self._images, self._image = found, store.image
+
+    def settings(self, arguments: tuple[str, ...]) -> ProcessSettings:
+        isolation = Isolation(limits=True)
+        return ProcessSettings(self.state, 0, (), arguments, isolation, self._images)
+
+    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
+        return shell_order(uid, program, image=self._image, **changes)
 
 
 class _Seen:
