@@ -175,6 +175,7 @@ class ExplainView(Open):
     waiting: list[dict[str, Any]]
     smallest_change: dict[str, Any] | None
     decision: dict[str, Any] | None
+    admission: dict[str, Any] | None = None
     policies: list[str] = []
     starts: list[dict[str, Any]] = []
     prepared_in: str | None = None

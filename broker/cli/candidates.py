@@ -122,7 +122,7 @@ def waiting_table(explanation: Explanation) -> Table:
 
 def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     """What there is to say below the tables: the smallest change, the decision, the others."""
-    lines = _terms(explanation) + starts.explained_lines(explanation)
+    lines = _terms(explanation) + starts.explained_lines(explanation) + _admission(explanation)
     change = text(at(explanation, "smallest_change", "text"))
     if change != NONE:
         cluster = text(at(explanation, "smallest_change", "cluster"))
@@ -134,6 +134,24 @@ def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     lines.extend(_unchanged(mapping(explanation.get("starts_unchanged")), now))
     lines.extend(_decision(mapping(explanation.get("decision")), now))
     lines.extend(_others(mapping(explanation.get("others"))))
+    return lines
+
+
+def _admission(explanation: Explanation) -> list[str]:
+    """What admission says of a job that is only tried: its turn, and what its quota leaves."""
+    if "admission" not in explanation:
+        return []
+    told = mapping(explanation.get("admission"))
+    if not told:
+        return [
+            "This replica does not lead: fair share and what is kept for others are not looked at."
+        ]
+    lines, share, most = [], number(told.get("share")), number(told.get("may_take"))
+    if told.get("turn") is False:
+        held = "" if share is None else f" ({share:.2f} of its share; 1.00 is exactly it)"
+        lines.append(f"Others come before its tenant{held}: it gets what they leave.")
+    if most is not None:
+        lines.append(f"Its tenant's quota leaves {count(most)} more accelerators.")
     return lines
 
 

@@ -101,6 +101,8 @@ class Admitting:
     vain: Vain = field(default_factory=Vain)
     ratios: Mapping[str, float] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    waits: tuple[Wish, ...] = ()
+    """What the last decision left waiting, oldest first."""
     _known: dict[str, tuple[Attempt, int, Running]] = field(default_factory=dict)
 
     # The past -------------------------------------------------------------------------------------
@@ -167,40 +169,45 @@ class Admitting:
         """Who goes first and who may take how much, as the problem to be decided. `recovering`:
         gangs that ended against their will and may not start again yet."""
         now_ms = world.now_ms
-        scene = Scene(
-            wishes=[
-                Wish(
-                    as_one(job),
-                    _waited_s(w.job, now_ms),
-                    self.vain.is_set_back(job.id, now_ms),
-                    w.job.made_room,
-                    w.spec.max_runtime_s or RUNTIME_UNKNOWN_S,
-                )
-                for w, job in found
-            ],
-            pools=builder.worked_out,
-            regions=builder.cluster_regions,
-            running=self.running(),
-            quotas=quotas_of(world.tenants.values()),
-            weights={name: policy.weight for name, policy in world.tenants.items()},
-            now_ms=now_ms,
-        )
+        wishes = [
+            Wish(
+                as_one(job),
+                _waited_s(w.job, now_ms),
+                self.vain.is_set_back(job.id, now_ms),
+                w.job.made_room,
+                w.spec.max_runtime_s or RUNTIME_UNKNOWN_S,
+            )
+            for w, job in found
+        ]
+        scene = self._scene(world, builder, wishes)
         lost = [(w, job) for w, job in found if w.members]
         lost += [(w, builder.job(w)) for w in recovering]
         self.holds = self._held(scene, lost)
         admission = admit(scene, Standing(self.past, self.holds), self.rules)
         self.ratios = admission.ratios
-        waiting: dict[str, Waiting] = {}
-        jobs: list[pm.Job] = []
-        named: list[tuple[str, Entry]] = []
-        for entry, part in _parts(found, admission.entries):
-            job = found[entry.wish][1]
-            priority = job.priority * RANKS + entry.rank
-            jobs.append(replace(job, id=part.key, count=entry.copies, priority=priority))
-            waiting[part.key] = part
-            named.append((part.key, entry))
-        problem = builder.problem(jobs, admission.kept.pools, admission.limits)
-        return Course(problem, waiting, scene, admission, tuple(named), self.holds)
+        return _course(builder, dict(enumerate(found)), (scene, admission, self.holds))
+
+    def with_one_more(self, world: World, builder: ProblemBuilder, one: Waiting) -> Course:
+        """A job that is not there, admitted behind all that waits; nothing comes of it. Only its
+        own copies are in the problem: what the others could have taken they have."""
+        job = builder.job(one)
+        wish = Wish(as_one(job), runtime_s=one.spec.max_runtime_s or RUNTIME_UNKNOWN_S)
+        scene = self._scene(world, builder, [*self.waits, wish])
+        names = {pool.name for pool in scene.pools}
+        holds = tuple(hold for hold in self.holds if hold.pool in names)
+        admission = admit(scene, Standing(self.past, holds), self.rules)
+        return _course(builder, {len(self.waits): (one, job)}, (scene, admission, holds))
+
+    def _scene(self, world: World, builder: ProblemBuilder, wishes: Sequence[Wish]) -> Scene:
+        return Scene(
+            wishes=wishes,
+            pools=builder.worked_out,
+            regions=builder.cluster_regions,
+            running=self.running(),
+            quotas=quotas_of(world.tenants.values()),
+            weights={name: policy.weight for name, policy in world.tenants.items()},
+            now_ms=world.now_ms,
+        )
 
     def _held(
         self, scene: Scene, lost: Sequence[tuple[Waiting, pm.Job]]
@@ -222,6 +229,7 @@ class Admitting:
     def rest(self) -> None:
         """Nothing waits: nobody has to give anything back."""
         self.books.yielding = frozenset()
+        self.waits = ()
 
     def stops(self, course: Course, plan: Plan) -> Stops:
         """Who has to make room for what the plan left waiting."""
@@ -245,18 +253,45 @@ class Admitting:
         self.vain = self.vain.after(turns, course.scene.now_ms)
         kept = after_use(self.holds, course.scene, course.named, left)
         waiting = course.left(plan)
+        self.waits = tuple(
+            replace(wish, job=replace(wish.job, count=waiting[index]))
+            for index, wish in enumerate(course.scene.wishes)
+            if index in waiting
+        )
         self.books.yielding = yielding(course.scene, course.admission, waiting)
         gang = next_gang(course.scene, course.admission, waiting, kept, self.rules)
         self.holds = (*kept, *([gang] if gang else ()))
 
 
+def _course(
+    builder: ProblemBuilder,
+    found: Mapping[int, tuple[Waiting, pm.Job]],
+    admitted: tuple[Scene, Admission, tuple[Hold, ...]],
+) -> Course:
+    """The problem of what was admitted; `found` by the index of their wishes."""
+    scene, admission, holds = admitted
+    waiting: dict[str, Waiting] = {}
+    jobs: list[pm.Job] = []
+    named: list[tuple[str, Entry]] = []
+    for entry, part in _parts(found, admission.entries):
+        job = found[entry.wish][1]
+        priority = job.priority * RANKS + entry.rank
+        jobs.append(replace(job, id=part.key, count=entry.copies, priority=priority))
+        waiting[part.key] = part
+        named.append((part.key, entry))
+    problem = builder.problem(jobs, admission.kept.pools, admission.limits)
+    return Course(problem, waiting, scene, admission, tuple(named), holds)
+
+
 def _parts(
-    found: Sequence[tuple[Waiting, pm.Job]], entries: Iterable[Entry]
+    found: Mapping[int, tuple[Waiting, pm.Job]], entries: Iterable[Entry]
 ) -> Iterator[tuple[Entry, Waiting]]:
     """Each entry with who stands for it; the oldest members of a class go first."""
     given: dict[int, int] = {}
     number: dict[int, int] = {}
     for entry in entries:
+        if entry.wish not in found:
+            continue
         waiting, before = found[entry.wish][0], given.get(entry.wish, 0)
         part = number.get(entry.wish, 0)
         given[entry.wish], number[entry.wish] = before + entry.copies, part + 1

@@ -21,7 +21,8 @@ def change_words(change: Change, job: Job) -> str:
     before, after = _figure(change.before), _figure(change.after)
     if change.code in _QUOTAS:
         models = " or ".join(sorted(job.accelerators)) or "accelerators"
-        words = "CPU slots" if models == "CPU" else models
+        one = change.what.startswith("1 ")
+        words = ("CPU slot" if one else "CPU slots") if models == "CPU" else models
         return change.what.replace(" more of quota", f" more {words} of quota")
     if before is None or after is None or change.code not in _LIMITS:
         return change.text

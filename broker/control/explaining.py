@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker.control.books import copies_wanted
-from broker.control.build_problem import Waiting, World, build
+from broker.control.build_problem import Waiting, World
 from broker.control.candidate_table import (
     Rooms,
     change_json,
@@ -32,6 +32,7 @@ from broker.control.endings import (
     start_of,
     wider,
 )
+from broker.control.imagined import Imagined, imagine
 from broker.control.office import Office
 from broker.control.policies import ruling_class
 from broker.control.policy_book import PolicyBook
@@ -180,13 +181,11 @@ class Explainer:
         world, ruling = self.world(), self._policies.govern(spec)
         limit = spec.array.limit if spec.array else None
         copies = max(copies_wanted(replace(job, held=False, awaits=()), limit), 1)
-        problem = build(world, [Waiting.under(ruling, job, copies)])
-        decided = await self._office.decide(problem)
-        found = await asyncio.to_thread(self._rooms, problem, decided.plan, world)
-        told = await asyncio.to_thread(
-            _answer, problem, decided.plan, Waiting.under(ruling, job, copies), world,
-            (decided.cpu_s, found),
-        )  # fmt: skip
+        one, term = Waiting.under(ruling, job, copies), self._office.term
+        decide = self._office.decide
+        found = await imagine(decide, term.admitting if term else None, world, one)
+        room = await asyncio.to_thread(self._rooms, found.problem, found.plan, world)
+        told = await asyncio.to_thread(_answer, found, one, world, room)
         return {**told, "policies": list(ruling.policies)}
 
     async def _in_queue(self, job: Job, spec: JobSpec) -> dict[str, Any] | None:
@@ -309,11 +308,10 @@ def _summary(job: Job) -> str:
 
 
 def _answer(
-    problem: Problem, plan: Plan, waiting: Waiting, world: World, more: tuple[float, Rooms]
+    found: Imagined, waiting: Waiting, world: World, rooms: Rooms
 ) -> dict[str, Any]:
-    """What a decision made for the answer says. `more`: its CPU seconds, and where it is expected
-    to find room."""
-    cpu_s, rooms = more
+    """What a decision made for the answer says. `rooms`: where it is expected to find room."""
+    problem, plan = found.problem, found.plan
     job = next(job for job in problem.jobs if job.id == waiting.job.id)
     rows = job_rows(problem, job, plan, world, (blobs_of(waiting.spec), rooms))
     waits: Explanation | None = None
@@ -325,7 +323,8 @@ def _answer(
         "candidates": rows,
         "waiting": waiting_rows(waits, job, rooms),
         "smallest_change": None if picked else change_json(waits, job),
-        "decision": decision_json("", plan, world.now_ms, cpu_s),
+        "decision": decision_json("", plan, world.now_ms, found.cpu_s),
+        "admission": found.admission,
         "summary": f"would start on {picked['cluster']}" if picked else _why(plan, job.id),
     }
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from broker.control.admitting import Admitting
 from broker.control.build_problem import Waiting, World, build
 from broker.control.cycle import CycleRecord, Decided
 from broker.control.explaining import Explainer
@@ -21,13 +23,17 @@ from broker.control.submission import Request, Shell, Submissions
 from broker.control.tenants import put_tenant
 from broker.control.viewing import Viewer
 from broker.control.whatif import WhatIf, WhatIfAsk
+from broker.decide.admission.shares import Past
+from broker.decide.admission.wishes import Wish
 from broker.decide.decision import Budget, decide
 from broker.decide.whatif import Changes, QuotaChange
 from broker.feedback.backends.memory import MemoryBlobs, MemoryLedger
+from broker.model.admission import AdmissionRules
 from broker.model.fleet import Fleet, TenantPolicy
 from broker.model.jobs import Attempt, AttemptPhase
 from broker.model.policies import Policies
 from broker.model.problem import Problem
+from broker.sense.preemptions import Preemptions
 from broker.sense.start_delay import StartDelays
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
@@ -95,7 +101,10 @@ class Leading:
     """What an explainer asks of the office, on the replica that leads."""
 
     last_cycle: CycleRecord | None = None
-    starts: Any = field(default_factory=lambda: type("Starts", (), {"delays": StartDelays()}))
+    term: Any = None
+    starts: Any = field(
+        default_factory=lambda: SimpleNamespace(delays=StartDelays(), preemptions=Preemptions())
+    )
 
     def leading(self) -> bool:
         return self.last_cycle is not None
@@ -108,6 +117,22 @@ class Leading:
 
     async def decide(self, problem: Problem) -> Decided:
         return Decided(decide(problem, Budget(cpu_s=1.0)), 0.0)
+
+
+class NobodyRuns:
+    """Books without attempts."""
+
+    def clusters(self) -> tuple[str, ...]:
+        return ()
+
+
+def admitting(others: Others, cycle: CycleRecord) -> Admitting:
+    """Admission after that cycle: others have held more and less than their share, and wait."""
+    past = Past(at_ms=NOW_MS, depth=1.0, average={others.tenants[0]: 0.4, "physics": 0.2})
+    waits = tuple(Wish(job) for job in cycle.problem.jobs if job.tenant != "physics")
+    assert waits
+    books: Any = NobodyRuns()
+    return Admitting(books, AdmissionRules(), past, waits=waits)
 
 
 class FixedSites:
@@ -204,7 +229,9 @@ async def answers(tmp: Path, others: Others) -> list[str]:
             for n, job in enumerate(sorted(projection.jobs(), key=lambda job: job.id))
         }
         told = []
-        for office.last_cycle in (cycle_of(projection, world, specs), None):
+        cycle = cycle_of(projection, world, specs)
+        office.term = SimpleNamespace(admitting=admitting(others, cycle))
+        for office.last_cycle in (cycle, None):
             for job in mine:
                 told.append(await explainer.explain(job, specs[job.id], ADA))
             told.append(await explainer.dry_run(specs[mine[0].id], "physics", ADA))
@@ -238,6 +265,8 @@ async def test_what_others_hold_is_told_in_totals(tmp_path: Path) -> None:
     whatif = told[-1]
     assert [row["code"] for row in told[1]["waiting"]][0] == "region_not_allowed"
     assert told[0]["waiting"][0]["code"] == "no_capacity", "it waits for room behind others"
+    dry = told[2]
+    assert dry["admission"]["turn"] is False and dry["admission"]["share"] is not None
     assert whatif["moved"] >= len(whatif["moves"])
     assert {move["tenant"] for move in whatif["moves"]} <= {"physics"}
     assert sum(whatif["today"]["placed"].values()) > 0, "others are counted"
