@@ -1,5 +1,6 @@
-"""Jobs of every kind of file over sites of every kind: three Slurm clusters, Ray, Grid Engine and
-two plain hosts behind one broker, whose agents are all killed in the middle.
+"""Jobs of every kind of file (sbatch, Kubernetes, SkyPilot, native) over sites of every kind: three
+Slurm clusters, Ray, Grid Engine and two plain hosts behind one broker, whose agents are all killed
+in the middle. Kubernetes manifests name an image, and run as containers on the hosts.
 
 Every job appends a line where each of its tasks and ranks begins; Slurm's own books are looked at
 too. Sites whose service is absent are left out, and named.
@@ -23,6 +24,8 @@ import pytest
 import yaml
 
 from tests.chaos.federation import RealFederation, until
+from tests.image_store import NAME as IMAGE
+from tests.image_store import ImageStore, image_store_missing
 from tests.schedulers import gridengine_cluster, ray_head, slurm_cluster
 
 SLURM = ("alpha", "beta", "gamma")
@@ -41,6 +44,7 @@ class MixedFederation(RealFederation):
     slurm: slurm_cluster.SlurmSite | None = None
     ray: ray_head.RayHead | None = None
     grid: gridengine_cluster.GridEngine | None = None
+    images: ImageStore | None = None
     kinds: dict[str, str] = field(default_factory=dict)
 
     def start_sites(self) -> list[str]:
@@ -58,7 +62,7 @@ class MixedFederation(RealFederation):
         super().join(cluster, slots)
         kind = self.kinds[cluster]
         if kind == "process":
-            return
+            return self._open_images(cluster)
         pool = {"slurm": "main-h100", "ray": "h100"}.get(kind, "cpu")
         said: dict[str, Any] = {"scheduler": kind, "prices": [{"pool": pool, **PRICE}]}
         if kind == "slurm":
@@ -74,6 +78,16 @@ class MixedFederation(RealFederation):
                  "cpus": slots, "memory": "64GiB"}
             ]  # fmt: skip
         (self.agent_dir(cluster) / "agent.yaml").write_text(yaml.safe_dump(said))
+
+    def _open_images(self, cluster: str) -> None:
+        """A host runs images, in which the marks are there to be written."""
+        if self.images is None:
+            return
+        path = self.agent_dir(cluster) / "agent.yaml"
+        said = yaml.safe_load(path.read_text())
+        said["containers"] = {"podman": list(self.images.podman), "pull": False}
+        said["writable"] = [str(self.directory / "marks")]
+        path.write_text(yaml.safe_dump(said))
 
     def _spawn(self, name: str, command: list[str]) -> None:
         """The agent of Grid Engine finds clients that reach into its network."""
@@ -117,6 +131,7 @@ def federation() -> Iterator[MixedFederation]:
         "Slurm": slurm_cluster.missing(),
         "Ray": ray_head.missing(),
         "Grid Engine": gridengine_cluster.missing(),
+        "containers": image_store_missing(),
     }
     if why["Slurm"]:  # whose scratch directory all nodes see
         pytest.skip(f"Slurm {why['Slurm']}")
@@ -126,7 +141,8 @@ def federation() -> Iterator[MixedFederation]:
     slurm = slurm_cluster.SlurmSite(SLURM, nodes=2).start()
     directory = slurm.scratch / "federation"
     directory.mkdir(mode=0o700)
-    (directory / "files").mkdir()
+    for each in ("files", "marks", "images"):
+        (directory / each).mkdir()
     made = MixedFederation(directory)
     made.slurm = slurm
     try:
@@ -137,6 +153,8 @@ def federation() -> Iterator[MixedFederation]:
             made.ray.start()
         if not why["Grid Engine"]:
             made.grid = gridengine_cluster.GridEngine().start()
+        if not why["containers"]:
+            made.images = ImageStore(directory / "images")
         made.start(*made.start_sites())
         yield made
     finally:
@@ -151,17 +169,17 @@ def federation() -> Iterator[MixedFederation]:
 def _begin(made: MixedFederation) -> str:
     """The line by which a task or rank says that it begins."""
     marks = made.directory / "marks"
-    marks.mkdir(exist_ok=True)
     which = '"$TRADEWIND_JOB/${TRADEWIND_TASK:-0}/${TRADEWIND_RANK:-0}"'
     return f"echo start {which} >> {marks}/$TRADEWIND_JOB"
 
 
 def _files(made: MixedFederation) -> dict[str, tuple[str, int]]:
     """Job files by name: their text, and how many lines each must write."""
-    begin, found = _begin(made), {}
+    begin = _begin(made)
+    found = _manifests(begin) if made.images is not None else {}
     plain = [name for name, kind in made.kinds.items() if kind in ("process", "gridengine")]
     carded = [name for name, kind in made.kinds.items() if kind in ("slurm", "ray")]
-    for n in range(12):
+    for n in range(8 if found else 12):
         found[f"single-{n}.sbatch"] = (
             f"#!/bin/sh\n#SBATCH -J single{n} --time=5 --mem=64M\n{begin}\nsleep 1\n", 1
         )  # fmt: skip
@@ -182,6 +200,32 @@ def _files(made: MixedFederation) -> dict[str, tuple[str, int]]:
         found[f"cards-{n}.yaml"] = (yaml.safe_dump(native), 1)
         gang = native | {"name": f"gang{n}", "resources": card | {"replicas": 3}}
         found[f"gang-{n}.yaml"] = (yaml.safe_dump(gang), 3)
+    return found
+
+
+def _manifests(begin: str) -> dict[str, tuple[str, int]]:
+    """Kubernetes' own files: single, indexed, of a JobSet, and the ranks of a PyTorchJob."""
+    container = {
+        "name": "main", "image": IMAGE, "command": ["sh", "-c", f"{begin}; sleep 1"],
+        "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}},
+    }  # fmt: skip
+    pod: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    indexed = {"completionMode": "Indexed", "completions": 4, "parallelism": 2, "template": pod}
+    workers = {"name": "workers", "replicas": 1, "template": {
+        "spec": {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "template": pod}}}
+    torch = {"Master": {"replicas": 1, "template": pod}, "Worker": {"replicas": 2, "template": pod}}
+    kinds: tuple[tuple[str, str, dict[str, Any], int], ...] = (
+        ("batch/v1", "Job", {"backoffLimit": 0, "template": pod}, 1),
+        ("batch/v1", "Job", {"backoffLimit": 0, **indexed}, 4),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [workers]}, 2),
+        ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": torch}, 3),
+    )
+    found = {}
+    for n in range(3):
+        for nth, (version, kind, spec, lines) in enumerate(kinds):
+            body = {"apiVersion": version, "kind": kind, "spec": spec,
+                    "metadata": {"name": f"{kind.lower()}-{nth}-{n}"}}  # fmt: skip
+            found[f"{kind}-{nth}-{n}.yaml"] = json.dumps(body, indent=1), lines  # YAML too
     return found
 
 
@@ -218,6 +262,15 @@ def test_sixty_jobs_of_every_kind_end_right_though_every_agent_is_killed(
         if attempt["outcome"]["kind"] == "succeeded"
     )
     assert set(used) == set(federation.kinds.values()), used
+    _manifests_ran_in_their_image(federation, bodies)
+
+
+def _manifests_ran_in_their_image(made: MixedFederation, bodies: dict[str, Any]) -> None:
+    named = [body for body in bodies.values() if body["spec"].get("image")]
+    assert len(named) == (12 if made.images is not None else 0)  # noqa: PLR2004
+    for body in named:
+        (attempt,) = (a for a in body["attempts"] if a["outcome"]["kind"] == "succeeded")
+        assert attempt["cluster"] in HOSTS, attempt
 
 
 def _ran_once(made: MixedFederation, jobs: dict[str, int]) -> None:
