@@ -150,6 +150,7 @@ def build(
         heartbeat_ms=settings.heartbeat_ms,
         keep_ended_s=settings.keep_ended_s,
         typed_rtt_ms=settings.typed_rtt_ms(),
+        links=settings.data_links(),
         observer=observer,
         aside=backends.aside,
         rules=settings.admission_rules(),

@@ -21,8 +21,10 @@ from pydantic import (
 )
 
 from broker.model.admission import AdmissionRules, Preempt
+from broker.model.data import Link
 from federation.front_names import SESSION_PREFIX, is_session_name
 from federation.log_lines import LogFormat
+from federation.units import parse_rfc3339_ms
 
 PREFIX = "TRADEWIND_BROKER_"
 
@@ -57,6 +59,25 @@ class TypedRtt(BaseModel):
     rtt_ms: Annotated[float, Field(gt=0, le=2000)]
     source: str
     as_of: str
+
+
+def _instant(value: str) -> str:
+    parse_rfc3339_ms(value)
+    return value
+
+
+class TypedLink(BaseModel):
+    """What data costs from a region to another, as an operator typed it in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    from_: Annotated[str, Field(alias="from")]
+    to: str
+    egress_usd_per_gb: Annotated[float, Field(ge=0, le=100)]
+    gbps: Annotated[float, Field(ge=0, le=100_000)] = 0.0
+    """10^9 bits a second; 0 = not known."""
+    source: str
+    as_of: Annotated[str, AfterValidator(_instant)]
 
 
 class BrokerSettings(BaseModel):
@@ -97,6 +118,8 @@ class BrokerSettings(BaseModel):
     """And at most so many MiB of them, compressed."""
     heartbeat_ms: Annotated[int, Field(ge=100, le=60_000)] = 5_000
     typed_rtt: tuple[TypedRtt, ...] = ()
+    links: tuple[TypedLink, ...] = ()
+    """Ways of data between regions; one that is not listed is not taken."""
     share_half_life_s: Annotated[float, Field(ge=60, le=365 * 86400)] = 7 * 86400.0
     """After so long what a tenant had counts half against it."""
     patience_s: Annotated[float, Field(ge=1, le=31 * 86400)] = 600.0
@@ -168,6 +191,15 @@ class BrokerSettings(BaseModel):
             preempt=self.preempt,
             disturbed_share_max=self.disturbed_share_max,
         )
+
+    def data_links(self) -> dict[tuple[str, str], Link]:
+        """The links by (from, to). Raises ValueError for a day that is none."""
+        return {
+            (link.from_, link.to): Link(
+                link.egress_usd_per_gb, link.gbps, link.source, parse_rfc3339_ms(link.as_of)
+            )
+            for link in self.links
+        }
 
     def typed_rtt_ms(self) -> dict[tuple[str, str], float]:
         """Typed round trips by region pair, in the order typed."""

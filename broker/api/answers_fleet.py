@@ -269,6 +269,23 @@ class TenantsView(Open):
     tenants: list[TenantView]
 
 
+class DatasetView(Open):
+    """Data known by name: the regions that have all of it, those it may be read in (empty: all)."""
+
+    name: str
+    bytes: int
+    regions: list[str]
+    residency: list[str]
+    changed_at: str | None
+    changed_by: str
+
+
+class DatasetsView(Open):
+    """Datasets by name."""
+
+    datasets: list[DatasetView]
+
+
 class TokenView(Open):
     """A token without its secret."""
 

@@ -255,6 +255,14 @@ class TenantBody(Strict):
     max_runtime: TtlText | None = None
 
 
+class DatasetBody(Strict):
+    """A dataset, whole."""
+
+    size: Annotated[str, Field(max_length=32, description="With its unit, such as 1.5TiB.")]
+    regions: Annotated[list[RegionText], Field(min_length=1, max_length=64)]
+    residency: Annotated[list[RegionText], Field(max_length=64)] = []
+
+
 class FreezeBody(Strict):
     """Whether anything that runs may be stopped for the sake of others."""
 

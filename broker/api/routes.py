@@ -142,6 +142,7 @@ PATH_PARTS: Mapping[str, PathPart] = {
     "id": PathPart("job", JOB_ID_PATTERN, "j0000000000000000"),
     "name": PathPart("cluster", NAME_PATTERN, "us-east-1"),
     "tenant": PathPart("tenant", NAME_PATTERN, "default"),
+    "dataset": PathPart("dataset", NAME_PATTERN, "imagenet"),
     "policy": PathPart("policy", NAME_PATTERN, "eu-only"),
     "token": PathPart("token", TOKEN_ID_PATTERN, "operator"),
     "cycle": PathPart("stored decision", CYCLE_NAME_PATTERN, "1.1"),

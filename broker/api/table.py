@@ -11,6 +11,7 @@ from broker.api.handlers import (
     admin,
     blobs,
     cycles,
+    datasets,
     decisions,
     events,
     fleet,
@@ -211,6 +212,19 @@ ADMIN = (
         "PUT", "/v1/tenants/{tenant}", admin.write_tenant, "Write a tenant", "tenants",
         {200: Answer("as written", f.TenantView)},
         access=Access.OPERATOR, body=BodyOf(r.TenantBody),
+    ),
+    Route(
+        "GET", "/v1/datasets", datasets.datasets, "Datasets", "data",
+        {200: Answer("the datasets", f.DatasetsView)},
+    ),
+    Route(
+        "PUT", "/v1/datasets/{dataset}", datasets.write, "Write a dataset", "data",
+        {200: Answer("as written", f.DatasetView)},
+        access=Access.OPERATOR, body=BodyOf(r.DatasetBody),
+    ),
+    Route(
+        "DELETE", "/v1/datasets/{dataset}", datasets.remove, "Forget a dataset", "data",
+        {200: Answer("as it was", f.DatasetView)}, access=Access.OPERATOR,
     ),
     Route(
         "GET", "/v1/freeze", freeze.show, "Whether what runs is frozen, and what waits", "broker",

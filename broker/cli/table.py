@@ -63,6 +63,8 @@ TABLE: tuple[Entry, ...] = (
           "Decide a stored decision again, and see what differs", _FEDERATION, "broker"),
     Entry("tenants", f"{_COMMANDS}.tenants:app", "List, show and set weights, quotas and cohorts",
           _FEDERATION),
+    Entry("datasets", f"{_COMMANDS}.datasets:app", "List, write and forget data known by name",
+          _FEDERATION),
     Entry("freeze", f"{_COMMANDS}.freeze:app",
           "Keep what runs from being stopped for others; approve", _FEDERATION),
     Entry("token", f"{_COMMANDS}.token:app", "List, make and revoke tokens", _FEDERATION),

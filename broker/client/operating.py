@@ -1,4 +1,4 @@
-"""The part of the client that operators need: tenants, freezing, tokens."""
+"""The part of the client that operators need: tenants, datasets, freezing, tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.client.transport import Request, Transport
 
 
 class Operating:
-    """What is asked for with an operator's token; users may list their own tenants."""
+    """What is asked for with an operator's token; users may list their tenants and datasets."""
 
     transport: Transport
 
@@ -22,6 +22,22 @@ class Operating:
         """Write a tenant whole: what is left out has its default. For operators."""
         request = Request("PUT", f"/tenants/{part(name)}", document=dict(limits))
         return mapping(await self.transport.send(request))
+
+    async def datasets(self) -> Document:
+        """All datasets."""
+        return mapping(await self.transport.send(Request("GET", "/datasets")))
+
+    async def write_dataset(
+        self, name: str, size: str, regions: Sequence[str], residency: Sequence[str] = ()
+    ) -> Document:
+        """Write a dataset whole. For operators."""
+        body: Document = {"size": size, "regions": list(regions), "residency": list(residency)}
+        request = Request("PUT", f"/datasets/{part(name)}", document=body)
+        return mapping(await self.transport.send(request))
+
+    async def remove_dataset(self, name: str) -> Document:
+        """Forget a dataset; what it was. For operators. Raises Refused (404)."""
+        return mapping(await self.transport.send(Request("DELETE", f"/datasets/{part(name)}")))
 
     async def freeze(self) -> Document:
         """Whether what runs is frozen, and what waits for an operator: {frozen, proposal}."""

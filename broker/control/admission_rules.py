@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from broker.model.data import Datasets
 from broker.model.fleet import FENCE, ClusterIdentity, ClusterState, TenantPolicy
 from federation.jobs import Deadline, FieldError, JobSpec
 from federation.units import format_duration, format_utc
@@ -41,12 +42,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "keep the secret at the site, or have the job fetch it",
     ),
     ("ports", lambda s: s.ports, "this version publishes no ports", _LEAVE_OUT),
-    (
-        "inputs",
-        lambda s: s.inputs,
-        "this version knows no datasets and fetches no URIs",
-        "send the data as files, or have the job fetch it",
-    ),
     (
         "checkpoint.path",
         lambda s: s.checkpoint and not _outlives(s.checkpoint.path) and s.checkpoint.path,
@@ -100,6 +95,31 @@ def unsupported(spec: JobSpec) -> list[FieldError]:
         if value:
             shown = value if isinstance(value, str) else ""
             faults.append(FieldError(path, shown, problem, remedy))
+    return faults
+
+
+def input_faults(spec: JobSpec, datasets: Datasets) -> list[FieldError]:
+    """What is wrong with the inputs: nothing can be decided by what nobody knows the size or the
+    place of."""
+    faults = []
+    for number, item in enumerate(spec.inputs):
+        path = f"inputs[{number}]"
+        if item.dataset is None:
+            if item.size_bytes is None:
+                problem = "nobody else knows how large it is"
+                faults.append(FieldError(f"{path}.size", "", problem, "write size: 1.5TiB"))
+            if not item.regions:
+                problem = "nobody else knows where it lies"
+                remedy = "write regions: [eu-west], those that have all of it"
+                faults.append(FieldError(f"{path}.regions", "", problem, remedy))
+        elif item.dataset not in datasets:
+            known = ", ".join(sorted(datasets)[:10])
+            remedy = f"known: {known}" if known else "an operator makes it: tradewind datasets set"
+            faults.append(FieldError(f"{path}.dataset", item.dataset, "no such dataset", remedy))
+        elif item.size_bytes is not None or item.regions:
+            key = "size" if item.size_bytes is not None else "regions"
+            problem = "the dataset knows it itself"
+            faults.append(FieldError(f"{path}.{key}", "", problem, _LEAVE_OUT))
     return faults
 
 

@@ -20,6 +20,7 @@ from broker.control.closed_clusters import (
 )
 from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
+from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
 from broker.control.price_hours import price_windows
 from broker.control.site_rules import site_refusal
@@ -31,6 +32,7 @@ from broker.control.waitlist import (
     planned_runtime_s,
 )
 from broker.model import problem as pm
+from broker.model.data import Datasets, Links
 from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
 from broker.model.jobs import Attempt, Job
 from broker.model.policies import Ruling
@@ -96,6 +98,8 @@ class World:
     typed_rtt_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     starts: StartDelays = field(default_factory=StartDelays)
     preempted: Mapping[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    links: Links = field(default_factory=dict)
+    datasets: Datasets = field(default_factory=dict)
 
     def start_at(self, cluster: str, blobs: Mapping[str, int]) -> StartEstimate:
         """The expected start of a job that needs these blobs there. Raises KeyError."""
@@ -131,6 +135,8 @@ class ProblemBuilder:
             fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly
         )
         self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
+        ways = Ways(world.links, self._views)
+        self._inputs = Inputs(ways, world.datasets, self._regions)
         self._cold = ColdStarts(self._views, world.starts, world.now_ms)
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
         self._pools: list[pm.Pool] = []
@@ -151,8 +157,13 @@ class ProblemBuilder:
         now_ms = self._world.now_ms
         if known is None:
             found = _excluded(waiting, self._views, self._distances, self._world)
+            for view in self._views if waiting.spec.inputs else ():
+                refusal = self._inputs.refusal(waiting.spec, view)
+                if refusal is not None:
+                    found.setdefault(view.identity.name, refusal)
             known = self._excluded[rules] = waiting, found
-        return _job(waiting, known[1], now_ms, image)
+        data = self._inputs.place(waiting.spec) if waiting.spec.inputs else (None, 0.0)
+        return _job(waiting, known[1], now_ms, image, data)
 
     @property
     def worked_out(self) -> tuple[pm.Pool, ...]:
@@ -173,7 +184,8 @@ class ProblemBuilder:
         """The problem of these jobs, which stand oldest first, in these pools (None: all as worked
         out). `limits`: what tenants may still take (None: their quotas, and what they may borrow
         if nobody else wants anything)."""
-        world, regions, rtt_ms = self._world, self._regions, self._distances.rtt_ms
+        world, regions = self._world, self._inputs.regions
+        egress, bandwidth = self._inputs.tables()
         priorities = sorted({job.priority for job in jobs})
         return pm.Problem(
             regions=regions,
@@ -186,7 +198,9 @@ class ProblemBuilder:
                 fragmentation_usd_per_node=FRAGMENTATION_USD_PER_NODE,
             ),
             tenants=tenants_of(world.tenants, world.attempts, limits),
-            rtt_ms=tuple(tuple(rtt_ms[a, b] for b in regions) for a in regions),
+            rtt_ms=padded(self._distances.rtt_ms, regions),
+            egress_usd_per_gb=egress,
+            bandwidth_gbps=bandwidth,
         )
 
 
@@ -216,6 +230,7 @@ def _rules(waiting: Waiting) -> Hashable:
         spec.image,
         spec.max_runtime_s,
         spec.on_disconnect.replace,
+        spec.inputs,
     )
     held = clusters_held(waiting.job, spec)
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held
@@ -276,7 +291,11 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
 
 
 def _job(
-    waiting: Waiting, excluded: dict[str, Refusal], now_ms: int, image: str | None
+    waiting: Waiting,
+    excluded: dict[str, Refusal],
+    now_ms: int,
+    image: str | None,
+    data: tuple[str | None, float],
 ) -> pm.Job:
     job, spec = waiting.job, waiting.spec
     place, resources = spec.placement, spec.resources
@@ -301,6 +320,8 @@ def _job(
         memory_gib_per_replica=resources.memory_bytes / GIB,
         spot_ok=bool(place.spot),
         user_region=user_region,
+        data_region=data[0],
+        input_gb=data[1],
         regions=tuple(place.regions) or None,
         max_rtt_ms=rtt.ms if rtt else None,
         latency_usd_per_ms=latency_usd,

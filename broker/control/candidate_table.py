@@ -12,6 +12,7 @@ from broker.control.change_words import advice_words
 from broker.control.room import Room, waits_for_room
 from broker.decide.changes import Advice
 from broker.decide.explain import Candidate, ClusterReason, Explanation, candidates
+from broker.decide.terms import Geography
 from broker.model.fleet import Fleet
 from broker.model.plan import Plan
 from broker.model.problem import Job, Problem
@@ -38,10 +39,20 @@ def job_rows(
     when there will be room for it, by pool."""
     blobs, rooms = more
     starts = {cluster.name: world.start_at(cluster.name, blobs) for cluster in problem.clusters}
+    ways = _transfers_s(problem, job)
     return [
         _row(candidate, world, starts[candidate.cluster], rooms.get(candidate.pool))
+        | ({"transfer_s": ways[candidate.pool]} if ways else {})
         for candidate in candidates(problem, job, plan)
     ]
+
+
+def _transfers_s(problem: Problem, job: Job) -> dict[str, float]:
+    """Seconds until the inputs of a job are at each pool; empty where it has none."""
+    if not job.input_gb:
+        return {}
+    where = Geography(problem)
+    return {pool.name: round(3600 * where.transfer_h(job, pool), 3) for pool in problem.pools}
 
 
 def _row(

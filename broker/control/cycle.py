@@ -23,10 +23,12 @@ from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
 from broker.control.survey import Survey
+from broker.model.data import Links
 from broker.model.fleet import Fleet
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.model.warm import Warm
+from broker.sense.datasets import read_datasets
 from broker.sense.fleet import read_tenants, unusable
 from broker.sense.preemptions import Preemptions
 from broker.sense.start_delay import StartDelays
@@ -317,6 +319,7 @@ class Sources:
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
     preemptions: Preemptions = field(default_factory=Preemptions)
+    links: Links = field(default_factory=dict)
 
 
 def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int) -> World:
@@ -335,6 +338,8 @@ def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int
         typed_rtt_ms=sources.typed_rtt_ms,
         starts=sources.starts,
         preempted=sources.preemptions.snapshot(),
+        links=sources.links,
+        datasets=read_datasets(projection),
     )
 
 

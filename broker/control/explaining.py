@@ -46,6 +46,7 @@ from broker.feedback.ports import FeedbackUnavailable, JobEntry, JobFilter, Ledg
 from broker.model.jobs import Attempt, Job, JobPhase
 from broker.model.plan import Plan
 from broker.model.problem import Problem
+from broker.sense.datasets import read_datasets
 from broker.sense.fleet import read_tenants
 from broker.state.projection import Projection
 from federation.environment import Clock
@@ -250,6 +251,8 @@ class Explainer:
             self._typed,
             self._office.starts.delays,
             self._office.starts.preemptions.snapshot(),
+            self._office.links,
+            read_datasets(self._projection),
         )
 
     # What was decided before --------------------------------------------------------------------

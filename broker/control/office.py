@@ -33,6 +33,7 @@ from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.lifecycle.commands import Audit
 from broker.model.admission import AdmissionRules
+from broker.model.data import Links
 from broker.model.fleet import ClusterState
 from broker.model.jobs import Attempt, Job
 from broker.model.problem import Problem
@@ -74,6 +75,7 @@ class OfficePorts:
     heartbeat_ms: int = 5_000
     keep_ended_s: float = 600.0
     typed_rtt_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+    links: Links = field(default_factory=dict)
     observer: Observer = field(default_factory=Observer)
     aside: Decider | None = None
     """Decides what is not applied; None = the decider of the cycles."""
@@ -231,6 +233,7 @@ class Office:
             self.alarm,
             ports.starts.delays,
             ports.starts.preemptions,
+            ports.links,
         )
         cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
         shares = ShareBook(admitting, committer)
@@ -254,6 +257,11 @@ class Office:
                 self.alarm,
             )
         )
+
+    @property
+    def links(self) -> Links:
+        """The ways of data between regions."""
+        return self._ports.links
 
     @property
     def starts(self) -> StartBook:

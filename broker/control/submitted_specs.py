@@ -15,13 +15,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from broker.control.admission_rules import complete, replace_faults, unsupported
+from broker.control.admission_rules import (
+    complete,
+    input_faults,
+    replace_faults,
+    unsupported,
+)
 from broker.control.policies import mutated, ruling_class
 from broker.control.policy_book import PolicyBook
 from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.fleet import TenantPolicy
+from broker.sense.datasets import read_datasets
 from broker.sense.fleet import read_identities
 from broker.state import keys
 from broker.state.projection import Projection
@@ -140,7 +146,8 @@ class SubmittedSpecs:
 
     def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
         fences = replace_faults(spec, lambda: read_identities(self._projection))
-        found = [*errors, *self.policies.faults(spec), *fences]
+        inputs = input_faults(spec, read_datasets(self._projection)) if spec.inputs else []
+        found = [*errors, *self.policies.faults(spec), *fences, *inputs]
         if found:
             raise InvalidJob(found)
 

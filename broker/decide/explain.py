@@ -263,6 +263,7 @@ _STANDINGS = {
     RefusalCode.NO_EXTRAS: Standing.FITS_WHEN_EMPTY,
     RefusalCode.QUEUE_FULL: Standing.FITS_WHEN_EMPTY,
     RefusalCode.DATA_MISSING: Standing.DATA,
+    RefusalCode.DATA_RESIDENCY: Standing.DATA,
     RefusalCode.MAINTENANCE: Standing.MAINTENANCE,
     RefusalCode.DRAINING: Standing.MAINTENANCE,
     RefusalCode.PAUSED: Standing.MAINTENANCE,

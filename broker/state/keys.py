@@ -19,6 +19,7 @@ CLUSTERS = ROOT + "clusters/"
 SEQS = ROOT + "seqs/"
 ENROLMENTS = ROOT + "enrolments/"
 TENANTS = ROOT + "tenants/"
+DATASETS = ROOT + "datasets/"
 POLICIES = ROOT + "policies/"
 TOKENS = ROOT + "tokens/"
 IDEMPOTENCY = ROOT + "idempotency/"
@@ -95,6 +96,11 @@ def replica(name: str) -> str:
 def tenant(name: str) -> str:
     """Quota and defaults of a tenant."""
     return TENANTS + name
+
+
+def dataset(name: str) -> str:
+    """Size and places of a dataset."""
+    return DATASETS + name
 
 
 def policy(name: str) -> str:

@@ -143,11 +143,15 @@ class Checkpoint(Part):
 
 
 class Input(Part):
-    """Data the job reads: a known dataset, or a URI; `size` where nobody else knows it."""
+    """Data the job reads: a known dataset; or a URI with its `size` and the `regions` that have
+    all of it."""
 
     dataset: Line | None = None
     uri: Uri | None = None
     size_bytes: Size | None = Field(alias="size", default=None)
+    regions: Annotated[
+        tuple[RegionName, ...], Field(max_length=64), AfterValidator(unique), at_most(64)
+    ] = ()
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -65,6 +65,7 @@ class RefusalCode(StrEnum):
     CAPACITY_STALE = "capacity_stale"
     CAPACITY_UNKNOWN = "capacity_unknown"
     DATA_MISSING = "data_missing"
+    DATA_RESIDENCY = "data_residency"
     HELD = "held"
     DEPENDENCY_PENDING = "dependency_pending"
     DEPENDENCY_FAILED = "dependency_failed"

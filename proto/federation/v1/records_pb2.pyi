@@ -1713,3 +1713,45 @@ class PolicyRecord(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["created_ms", b"created_ms", "policy", b"policy", "restores", b"restores", "schema", b"schema", "source", b"source", "subject", b"subject", "version", b"version", "why", b"why"]) -> None: ...
 
 Global___PolicyRecord: typing_extensions.TypeAlias = PolicyRecord
+
+@typing.final
+class DatasetRecord(google.protobuf.message.Message):
+    """datasets/<name>: written by the API."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    DATASET_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    REGIONS_FIELD_NUMBER: builtins.int
+    RESIDENCY_FIELD_NUMBER: builtins.int
+    CHANGED_MS_FIELD_NUMBER: builtins.int
+    SUBJECT_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    dataset: builtins.str
+    bytes: builtins.int
+    changed_ms: builtins.int
+    subject: builtins.str
+    """who wrote it"""
+    @property
+    def regions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """those that have all of it"""
+
+    @property
+    def residency(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """where it may be read; empty = everywhere"""
+
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        dataset: builtins.str = ...,
+        bytes: builtins.int = ...,
+        regions: collections.abc.Iterable[builtins.str] | None = ...,
+        residency: collections.abc.Iterable[builtins.str] | None = ...,
+        changed_ms: builtins.int = ...,
+        subject: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "changed_ms", b"changed_ms", "dataset", b"dataset", "regions", b"regions", "residency", b"residency", "schema", b"schema", "subject", b"subject"]) -> None: ...
+
+Global___DatasetRecord: typing_extensions.TypeAlias = DatasetRecord

@@ -132,7 +132,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "kind": "service",
         "secrets": ["TOKEN"],
         "ports": [80],
-        "inputs": [{"dataset": "d"}],
+        "inputs": [{"dataset": "d"}, {"uri": "s3://b/c"}],
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
         "array": "0-9",
@@ -143,7 +143,8 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     status, body, _ = await world.call("POST", "/v1/jobs", json={**HELLO, **asked})
     assert status == 422
     assert {error["path"] for error in body["errors"]} == {
-        "kind", "secrets", "ports", "inputs", "checkpoint.path",
+        "kind", "secrets", "ports", "inputs[0].dataset", "inputs[1].size",
+        "inputs[1].regions", "checkpoint.path",
         "on_disconnect.replace", "placement.spread",
         "resources.isolation", "resources.topology", "outputs",
     }  # fmt: skip
