@@ -241,10 +241,29 @@ class _Text:
     here: str
 
 
+def _switches(draft: Draft, asked: Asked, nodes: int) -> None:
+    """One switch is what a rack is here; a wish that may be given up after a while is none."""
+    if "switches" not in asked:
+        return
+    count, _, wait = asked.given["switches"].value.partition("@")
+    if nodes == 1:
+        asked.understood("switches", "one node is on one switch")
+    elif count == "1" and not wait:
+        draft.put("resources.topology", "rack", asked.line("switches"))
+        asked.translated("switches", "resources.topology: rack, for as long as it waits")
+    elif count == "1":
+        asked.warning(
+            "switches", "one switch cannot be asked for a while only: without @, it is topology"
+        )
+    else:
+        asked.warning("switches", "the number of switches cannot be asked for, only one")
+
+
 def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
     first = next((n for n in ("ntasks", "nodes", "cpus-per-task") if n in asked), "nodes")
     if layout.nodes > 1:
         draft.put("resources.replicas", layout.nodes, asked.line("nodes"))
+    _switches(draft, asked, layout.nodes)
     draft.put("resources.cpus", layout.cpus, asked.line("cpus-per-task") or asked.line(first))
     if layout.memory_bytes is not None:
         name = next(n for n in ("mem", "mem-per-cpu", "mem-per-gpu") if n in asked)

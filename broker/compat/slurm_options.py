@@ -69,7 +69,7 @@ OPTIONS: tuple[Option, ...] = (
     _read("mem-per-gpu", env="SBATCH_MEM_PER_GPU"), _read("tmp"),
     _read("time", "t", "SBATCH_TIMELIMIT"), _read("array", "a", "SBATCH_ARRAY_INX"),
     _read("constraint", "C", "SBATCH_CONSTRAINT"), _read("prefer"),
-    _read("exclusive", "", "SBATCH_EXCLUSIVE", Takes.OPTIONAL),
+    _read("exclusive", "", "SBATCH_EXCLUSIVE", Takes.OPTIONAL), _read("switches"),
     # What it is called, who pays, in what order
     _read("job-name", "J", "SBATCH_JOB_NAME"), _read("account", "A", "SBATCH_ACCOUNT"),
     _read("partition", "p", "SBATCH_PARTITION"), _read("qos", "q", "SBATCH_QOS"),
@@ -123,7 +123,6 @@ OPTIONS: tuple[Option, ...] = (
     _warned("batch", "the features of the first node are a site's own, and not carried over"),
     _warned("cluster-constraint", "features of clusters are not known here; name clusters"),
     _warned("contiguous", "neighbouring nodes cannot be asked for", takes=Takes.NOTHING),
-    _warned("switches", "the number of switches cannot be asked for"),
     _warned("core-spec", "cores for the system are the site's matter", "S"),
     _warned("thread-spec", "threads for the system are the site's matter"),
     _warned("overcommit", "every cpu asked for is given", "O", Takes.NOTHING),

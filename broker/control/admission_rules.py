@@ -61,16 +61,10 @@ _NOT_YET: tuple[_Rule, ...] = (
         "ask for sandboxed, or leave it out",
     ),
     (
-        "resources.topology",
-        lambda s: s.resources.topology == "rack" and "rack",
-        "this version knows nothing between one node and one cluster",
-        "write topology: node or cluster, or leave it out",
-    ),
-    (
         "placement.spread",
-        lambda s: s.placement.spread in ("node", "region") and s.placement.spread,
-        "this version spreads the tasks of an array over clusters, nothing else",
-        "write spread: cluster, or leave it out",
+        lambda s: s.placement.spread == "node" and "node",
+        "which node a task gets is the site's own choice",
+        "write spread: cluster or region, or leave it out",
     ),
     (
         "placement.anti_affinity",

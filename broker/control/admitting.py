@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from broker.control.books import Books
-from broker.control.build_problem import GIB, ProblemBuilder, Waiting, World, pool_name
+from broker.control.build_problem import ProblemBuilder, Waiting, World
 from broker.control.gaps import Candidate, Gap, gap_after
+from broker.control.problem_pools import GIB, pool_name
 from broker.control.tenant_limits import quotas_of
 from broker.decide.admission.admit import (
     RANKS,

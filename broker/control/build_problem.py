@@ -22,7 +22,7 @@ from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
-from broker.control.price_hours import price_windows
+from broker.control.problem_pools import CPU, GIB, pools_of
 from broker.control.site_rules import site_refusal
 from broker.control.tenant_limits import tenants_of
 from broker.control.waitlist import (
@@ -33,24 +33,20 @@ from broker.control.waitlist import (
 )
 from broker.model import problem as pm
 from broker.model.data import Datasets, Links
-from broker.model.fleet import ClusterView, Fleet, NodeGroup, TenantPolicy
+from broker.model.fleet import ClusterView, Fleet, TenantPolicy
 from broker.model.jobs import Attempt, Job
 from broker.model.policies import Ruling
-from broker.sense.accounting import free_pools
-from broker.sense.duplicates import PoolKey, duplicates
+from broker.sense.duplicates import duplicates
 from broker.sense.fleet import unusable
-from broker.sense.preemptions import rate_per_h
 from broker.sense.start_delay import StartDelays, StartEstimate
 from federation.ids import Cluster, JobId
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_duration
 
-GIB = 1024**3
 FRAGMENTATION_USD_PER_NODE = 0.05
 """A nudge to keep whole nodes free for gangs; far below any real price, so it decides ties."""
 PLANNED_COPIES_MAX = 100_000
-CPU = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +102,6 @@ class World:
         return self.starts.estimate(self.fleet.clusters[Cluster(cluster)], blobs, self.now_ms)
 
 
-def pool_name(cluster: str, pool: str) -> str:
-    """Name of a pool within the federation."""
-    return f"{cluster}/{pool}"
-
-
 def build(world: World, waiting: Iterable[Waiting]) -> pm.Problem:
     """The problem: oldest job first."""
     jobs = sorted(waiting, key=lambda w: (w.job.created_ms, w.job.id))
@@ -144,8 +135,11 @@ class ProblemBuilder:
 
     def pools(self) -> Iterator[str]:
         """Work out what is free, a cluster at a step; once, before `problem`."""
+        now_ms = self._world.now_ms
         for view in self._views:
-            self._pools.extend(_pools(view, self._world, self._duplicates))
+            lately = self._world.attempts.get(view.identity.name, ())
+            found = pools_of(view, lately, self._duplicates, self._world.preempted, now_ms)
+            self._pools.extend(found)
             yield view.identity.name
 
     def job(self, waiting: Waiting) -> pm.Job:
@@ -236,49 +230,6 @@ def _rules(waiting: Waiting) -> Hashable:
     return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held
 
 
-def _pools(
-    view: ClusterView, world: World, doubled: Mapping[PoolKey, Refusal]
-) -> Iterable[pm.Pool]:
-    if view.capacity is None:
-        return
-    refusal = unusable(view, world.now_ms)
-    free = free_pools(view.capacity, world.attempts.get(view.identity.name, ()))
-    for now, whole in zip(free, view.capacity.pools, strict=True):
-        price = view.prices.get(now.pool)
-        name = pool_name(view.identity.name, now.pool)
-        why = refusal or doubled.get((view.identity.name, now.pool))
-        if why is None and price is None:
-            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="no price was reported")
-        elif why is None and price is not None and 0 < price.valid_until_ms < world.now_ms:
-            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="its price has expired")
-        yield pm.Pool(
-            name=name,
-            cluster=view.identity.name,
-            accelerator=whole.groups[0].accelerator if whole.groups else CPU,
-            price_usd_per_accelerator_hour=price.marginal_micro_usd / 1e6 if price else 0.0,
-            accelerators_per_node=max((g.total for g in whole.groups), default=1),
-            nodes=tuple(_nodes(g, free=True) for g in now.groups),
-            when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
-            spot=price is not None and price.kind == "spot",
-            prices=price_windows(price, world.now_ms),
-            preemptions_per_h=rate_per_h(
-                price.preemptions_per_h if price else 0.0,
-                world.preempted.get((str(view.identity.name), now.pool), (0, 0.0)),
-            ),
-            per_node=True,
-            unusable=why,
-        )
-
-
-def _nodes(group: NodeGroup, *, free: bool) -> pm.NodeGroup:
-    return pm.NodeGroup(
-        count=group.count,
-        free_accelerators=group.free if free else group.total,
-        free_cpus=(group.free_cpus_milli if free else group.cpus_milli) / 1000,
-        free_memory_gib=(group.free_memory_bytes if free else group.memory_bytes) / GIB,
-    )
-
-
 def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     """Models that will do with their speed, and units per replica.
 
@@ -327,7 +278,7 @@ def _job(
         latency_usd_per_ms=latency_usd,
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
         budget_usd=_usd(place.budget_micro_usd),
-        topology=pm.Topology.NODE if resources.topology == "node" else pm.Topology.CLUSTER,
+        topology=pm.Topology(resources.topology or "cluster"),
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour
         ),
@@ -335,6 +286,7 @@ def _job(
         checkpoint_h=_checkpoint_h(spec),
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         apart=job.id if spec.placement.spread == "cluster" and job.is_array else None,
+        apart_region=job.id if spec.placement.spread == "region" and job.is_array else None,
         excluded=excluded,
     )
 

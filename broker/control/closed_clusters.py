@@ -92,19 +92,24 @@ def rtt_unknown(
 
 
 def clusters_held(job: Job, spec: JobSpec) -> tuple[str, ...]:
-    """Clusters that have as much of a job as it lets one cluster have."""
-    if spec.placement.spread != "cluster":
+    """Clusters, or regions, that have as much of a job as it lets one of them have."""
+    if spec.placement.spread not in ("cluster", "region"):
         return ()
-    return tuple(sorted({attempt.cluster for attempt in job.live_attempts}))
+    by_region = spec.placement.spread == "region"
+    live = job.live_attempts
+    return tuple(sorted({str(each.region if by_region else each.cluster) for each in live}))
 
 
 def spread_out(job: Job, spec: JobSpec, view: ClusterView) -> Refusal | None:
-    """Whether one of the job's tasks has the cluster, and the job spreads over clusters."""
-    if view.identity.name not in clusters_held(job, spec):
+    """Whether one of the job's tasks has the cluster, or the region, that it spreads over."""
+    identity, level = view.identity, spec.placement.spread
+    place = identity.region if level == "region" else identity.name
+    if place not in clusters_held(job, spec):
         return None
+    within = f" in {place}" if level == "region" else ""
     return Refusal(
         RefusalCode.SPREAD_LIMIT,
         view.identity.name,
-        available="one of its tasks, as many as placement.spread allows",
+        available=f"one of its tasks{within}, as many as placement.spread allows",
         advice="leave out placement.spread",
     )

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from broker.control.books import copies_wanted
-from broker.control.build_problem import Waiting, World, build, pool_name
+from broker.control.build_problem import Waiting, World, build
 from broker.control.ends import end_ms, ends_of
 from broker.control.forecast import Expected, Forecast
 from broker.control.policies import govern
 from broker.control.policy_book import PolicyBook
 from broker.control.policy_text import read_policy
 from broker.control.policy_trial import TRIAL_JOBS_MAX, TrialPorts, wants_places
+from broker.control.problem_pools import pool_name
 from broker.control.sides import comparison, side
 from broker.control.snapshots import Specs, live_jobs
 from broker.control.trial_rows import Subject, compare

@@ -51,7 +51,7 @@ def _mode(value: Any, path: str) -> Mode:
 def _topology(value: Any, path: str) -> Topology:
     names = [level.value for level in Topology]
     if value not in names:
-        hint = "; for racks make each one a pool: a copy stays in one pool"
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
         raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
     return Topology(value)
 
@@ -149,6 +149,7 @@ POOL_KEYS = {
     "preemptions_per_h": Key(amount, 0.0),
     "accelerator_memory_gib": Key(amount),
     "extras": Key(mapped(whole), {}),
+    "domain": Key(text, ""),
 }
 TENANT_KEYS = {
     "name": Key(text, required=True),
@@ -191,6 +192,7 @@ JOB_KEYS = {
     "extras_per_replica": Key(mapped(size), {}),
     "spread_max_per_cluster": Key(size),
     "apart": Key(text),
+    "apart_region": Key(text),
     "may_queue": Key(truth, default=True),
     "topology": Key(_topology, Topology.CLUSTER),
     "excluded": Key(text),

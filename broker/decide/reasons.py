@@ -34,6 +34,7 @@ _NEAREST_FIRST = (
     RefusalCode.NO_EXTRAS,
     RefusalCode.SPREAD_LIMIT,
     RefusalCode.KEPT_APART,
+    RefusalCode.REGION_TAKEN,
     RefusalCode.QUEUE_FULL,
     RefusalCode.CAPACITY_STALE,
     RefusalCode.CAPACITY_UNKNOWN,

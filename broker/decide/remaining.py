@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 from broker.decide.constraints.apart import kept_apart
+from broker.decide.constraints.apart_region import kept_out_of_region
 from broker.decide.constraints.extras import extras_of
 from broker.decide.constraints.spread import spread_out
 from broker.model.plan import NodeFill, Plan
@@ -80,17 +81,21 @@ def alone(problem: Problem, job: Job, pool: Pool) -> Problem:
 def without_its_places(problem: Problem, plan: Plan, job: Job) -> Job:
     """The job, closed to the clusters where a plan has as many copies of it, or of its group, as
     may be."""
-    if job.spread_max_per_cluster is None and job.apart is None:
+    if job.spread_max_per_cluster is None and job.apart is None and job.apart_region is None:
         return job
-    groups = {other.id: other.apart for other in problem.jobs}
+    groups = {other.id: (other.apart, other.apart_region) for other in problem.jobs}
+    regions = {cluster.name: cluster.region for cluster in problem.clusters}
     clusters = {pool.name: pool.cluster for pool in problem.pools}
     own: Counter[str] = Counter()
     closed = dict(job.excluded)
     for item in plan.assignments:
         cluster = clusters[item.pool]
         own[cluster] += item.count if item.job == job.id else 0
-        if job.apart is not None and groups[item.job] == job.apart:
+        if job.apart is not None and groups[item.job][0] == job.apart:
             closed.setdefault(cluster, kept_apart(cluster, job.apart))
+        if job.apart_region is not None and groups[item.job][1] == job.apart_region:
+            for near in (name for name in regions if regions[name] == regions[cluster]):
+                closed.setdefault(near, kept_out_of_region(near, job.apart_region))
     most = job.spread_max_per_cluster
     for cluster, copies in own.items():
         if most is not None and copies >= most:

@@ -36,6 +36,7 @@ class Topology(StrEnum):
     """What the replicas of a copy must share."""
 
     NODE = "node"
+    RACK = "rack"
     CLUSTER = "cluster"
 
 
@@ -115,9 +116,10 @@ class Pool:
     `prices` hold in their hours instead of the price beside them; neither they nor the windows of
     `maintenance` overlap. `preemptions_per_h` is how often a copy is thrown out there.
     `accelerator_memory_gib` None is not known, `extras` are other things that are counted, free
-    now. A pool with `unusable` takes nothing, and that refusal is why. `queue` is where copies may
-    wait for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of` is then the
-    name of the pool it stands before, otherwise empty.
+    now. `domain` is the rack or switch that all nodes share, empty where nobody knows of one. A
+    pool with `unusable` takes nothing, and that refusal is why. `queue` is where copies may wait
+    for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of` is then the name
+    of the pool it stands before, otherwise empty.
     """
 
     name: str
@@ -138,6 +140,7 @@ class Pool:
     preemptions_per_h: float = 0.0
     accelerator_memory_gib: float | None = None
     extras: Mapping[str, int] = field(default_factory=_nothing)
+    domain: str = ""
     queue_of: str = ""
 
     def as_queue(self) -> Pool:
@@ -168,9 +171,9 @@ class Job:
     a copy is ended at the latest, None = when its run time is over; `checkpoint_h` the time from
     one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
-    copy. `excluded` maps a cluster to the reason why this job may not go there; one that may not
-    `may_queue` joins no queue. Replicas share what `topology` says. While deciding, a gang that
-    shares a node is one replica made of `together`.
+    copy, or one to a region with the same `apart_region`. `excluded` maps a cluster to the reason
+    why this job may not go there; one that may not `may_queue` joins no queue. Replicas share what
+    `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
     """
 
     id: str
@@ -207,6 +210,7 @@ class Job:
     extras_per_replica: Mapping[str, int] = field(default_factory=_nothing)
     spread_max_per_cluster: int | None = None
     apart: str | None = None
+    apart_region: str | None = None
     may_queue: bool = True
     topology: Topology = Topology.CLUSTER
     together: int = 1

@@ -41,6 +41,7 @@ class RefusalCode(StrEnum):
     ACCELERATOR_MEMORY = "accelerator_memory"
     NO_FENCE = "no_fence"
     TOPOLOGY = "topology"
+    NO_RACK = "no_rack"
     REPLICA_TOO_LARGE = "replica_too_large"
     GANG_TOO_LARGE = "gang_too_large"
     RUNTIME_TOO_LONG = "runtime_too_long"
@@ -55,6 +56,7 @@ class RefusalCode(StrEnum):
     NO_EXTRAS = "no_extras"
     SPREAD_LIMIT = "spread_limit"
     KEPT_APART = "kept_apart"
+    REGION_TAKEN = "region_taken"
     BORROW_LIMIT = "borrow_limit"
     FAIR_SHARE = "fair_share"
     CAPACITY_HELD = "capacity_held"
@@ -121,6 +123,7 @@ _RETRY = (
     RefusalCode.NO_EXTRAS,
     RefusalCode.SPREAD_LIMIT,
     RefusalCode.KEPT_APART,
+    RefusalCode.REGION_TAKEN,
     RefusalCode.BORROW_LIMIT,
     RefusalCode.FAIR_SHARE,
     RefusalCode.CAPACITY_HELD,

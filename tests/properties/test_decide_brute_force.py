@@ -120,6 +120,8 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
         pool["extras"] = {"licence": dice.randint(0, 5)}
     if dice.random() < 0.5:
         pool["accelerator_memory_gib"] = dice.choice([40, 80])
+    if dice.random() < 0.4:
+        pool["domain"] = "rack"
     return pool
 
 
@@ -156,8 +158,10 @@ def a_job(
         {"spread_max_per_cluster": dice.randint(1, 2)},
         {"apart": "group"},
         {"topology": "node"},
+        {"topology": "rack"},
         {"topology": "node", "replicas": 2, "accelerators_per_replica": dice.choice([1, 2, 3, 4])},
         {"apart": dice.choice(["group", "other"])},
+        {"apart_region": "group"},
         {"may_queue": False},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
@@ -287,6 +291,8 @@ class Force:
         start_h = start_s / 3600 + transfer_h
         if job.get("accelerator_memory_gib", 0) > pool.get("accelerator_memory_gib", 0) * SLACK:
             return None
+        if job.get("topology") == "rack" and job["replicas"] > 1 and "domain" not in pool:
+            return None
         if self.in_maintenance(job, pool, (start_h, hours, queued)):
             return None
         hourly = self.price(pool, start_h, hours)
@@ -407,6 +413,11 @@ class Force:
                     fine &= now[own] <= job["spread_max_per_cluster"]
                 if "apart" in job:
                     group = (*cluster, "apart", job["apart"])
+                    now[group] = now.get(group, 0) + n
+                    fine &= now[group] <= 1
+                if "apart_region" in job:
+                    region = self.clusters[self.pools[p]["cluster"]]["region"]
+                    group = ("region", region, "apart", job["apart_region"])
                     now[group] = now.get(group, 0) + n
                     fine &= now[group] <= 1
                 licences = job.get("extras_per_replica", {}).get("licence", 0) * job["replicas"]

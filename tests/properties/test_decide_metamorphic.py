@@ -80,6 +80,7 @@ def test_a_floor_places_the_same_copies_of_higher_tiers_whatever_comes_below(
 LIMITS = (
     "max_rtt_ms", "deadline_h", "budget_usd", "regions", "max_price_usd_per_accelerator_hour",
     "accelerator_memory_gib", "extras_per_replica", "spread_max_per_cluster", "apart",
+    "apart_region",
     "migration_usd", "latency_usd_per_ms", "value_of_time_usd_per_h",
 )  # fmt: skip
 

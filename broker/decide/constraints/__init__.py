@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from broker.decide.constraints.accelerator_memory import ACCELERATOR_MEMORY
 from broker.decide.constraints.apart import APART
+from broker.decide.constraints.apart_region import APART_REGION
 from broker.decide.constraints.budget import BUDGET
 from broker.decide.constraints.capacity import CAPACITY
 from broker.decide.constraints.cluster_quota import CLUSTER_QUOTA
@@ -20,6 +21,7 @@ from broker.decide.constraints.model import MODEL
 from broker.decide.constraints.node_shape import NODE_SHAPE
 from broker.decide.constraints.price_cap import PRICE_CAP
 from broker.decide.constraints.queue import QUEUE
+from broker.decide.constraints.rack import RACK
 from broker.decide.constraints.region import REGION
 from broker.decide.constraints.round_trip import ROUND_TRIP
 from broker.decide.constraints.spot import SPOT
@@ -39,6 +41,7 @@ PAIR_CONSTRAINTS: tuple[PairConstraint, ...] = (
     REGION,
     ROUND_TRIP,
     ACCELERATOR_MEMORY,
+    RACK,
     DEADLINE,
     MAINTENANCE,
     BUDGET,
@@ -58,6 +61,7 @@ SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     EXTRAS,
     SPREAD,
     APART,
+    APART_REGION,
 )
 """What copies share, in the order in which reasons are told."""
 

@@ -136,8 +136,8 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
         "array": "0-9",
-        "placement": {"spread": "region"},
-        "resources": {"isolation": "hard", "topology": "rack"},
+        "placement": {"spread": "node"},
+        "resources": {"isolation": "hard"},
         "outputs": [{"path": "a", "to": "s3://b/c"}],
     }
     status, body, _ = await world.call("POST", "/v1/jobs", json={**HELLO, **asked})
@@ -146,7 +146,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "kind", "secrets", "ports", "inputs[0].dataset", "inputs[1].size",
         "inputs[1].regions", "checkpoint.path",
         "on_disconnect.replace", "placement.spread",
-        "resources.isolation", "resources.topology", "outputs",
+        "resources.isolation", "outputs",
     }  # fmt: skip
     assert all(error["remedy"] for error in body["errors"])
 

@@ -1,11 +1,12 @@
-"""`resources.topology: node`: a gang on one node, at sites that see to it."""
+"""`resources.topology`: a gang on one node, at sites that see to it, or in one rack."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from broker.control.admission_rules import unsupported
-from broker.control.build_problem import GIB, Waiting, World, build
+from broker.control.build_problem import Waiting, World, build
+from broker.control.problem_pools import GIB
 from broker.decide.decision import decide
 from broker.decide.explain import explain_unplaced
 from broker.model.fleet import ONE_NODE, ClusterView, Fleet, NodeGroup, PoolCapacity
@@ -60,7 +61,18 @@ def test_a_site_that_does_not_see_to_it_is_closed_and_says_so() -> None:
     assert decided(a_gang("cluster"), a_site("ray", 4, able=False))[1].assignments
 
 
-def test_what_lies_between_a_node_and_a_cluster_is_refused_with_what_is_not() -> None:
-    assert unsupported(a_gang("node")) == unsupported(a_gang("cluster")) == []
-    (fault,) = unsupported(a_gang("rack"))
-    assert fault.path == "resources.topology" and "node or cluster" in fault.remedy
+def test_a_rack_is_a_pool_that_somebody_says_is_in_one() -> None:
+    site = a_site("far", 4, 4)
+    problem, plan = decided(a_gang("rack"), site)
+    (reason,) = explain_unplaced(problem, plan, JOB).reasons
+    assert reason.refusals[0].code is RefusalCode.NO_RACK
+    for domains, fits in ((("r1", "r1"), True), (("r1", "r2"), False), (("r1", ""), False)):
+        assert site.capacity is not None
+        nodes = tuple(
+            replace(group, domain=domain)
+            for group, domain in zip(site.capacity.pools[0].groups, domains, strict=True)
+        )
+        capacity = replace(site.capacity, pools=(PoolCapacity("cpu", nodes),))
+        plan = decided(a_gang("rack"), replace(site, capacity=capacity))[1]
+        assert bool(plan.assignments) is fits, domains
+    assert unsupported(a_gang("rack")) == unsupported(a_gang("node")) == []

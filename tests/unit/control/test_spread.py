@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from broker.control.admission_rules import unsupported
 from broker.control.build_problem import Waiting, World, build
 from broker.decide.decision import decide
@@ -60,8 +58,30 @@ def test_each_cluster_gets_one_task_until_that_has_ended() -> None:
     assert reasons["b"].code is RefusalCode.KEPT_APART
 
 
-@pytest.mark.parametrize("spread", ["node", "region"])
-def test_what_is_not_done_is_refused_with_what_is(spread: str) -> None:
-    (fault,) = unsupported(a_spec(spread=spread))
-    assert fault.path == "placement.spread" and "spread: cluster" in fault.remedy
-    assert unsupported(a_spec(spread="cluster")) == []
+def test_each_region_gets_one_task_until_that_has_ended() -> None:
+    far = replace(DEAR_EU, identity=replace(DEAR_EU.identity, name="d", region="us-east"))
+    views = {**a_fleet().clusters, "d": far}
+    spec, job = a_spec(spread="region"), a_job(tasks=runs(0, 9), created_ms=NOW_MS)
+    world = World(Fleet(views), {}, {}, NOW_MS)
+    plan = decide(build(world, [Waiting.under(Ruling(spec), job, 10)]))
+    assert sum(item.count for item in plan.assignments) == 2
+    assert "d" in {item.pool.split("/")[0] for item in plan.assignments}
+
+    running = an_attempt(
+        job, cluster="a", region="eu-west", pool="cpu", tasks=runs(0, 0), width=1
+    )
+    held = replace(job, attempts=(running,))
+    problem = build(world, [Waiting.under(Ruling(spec), held, 9)])
+    plan = decide(problem)
+    assert [(item.pool, item.count) for item in plan.assignments] == [("d/cpu", 1)]
+    told = explain_unplaced(problem, plan, JOB)
+    reasons = {reason.cluster: reason.refusals[0] for reason in told.reasons}
+    assert {reasons[name].code for name in "abc"} == {RefusalCode.SPREAD_LIMIT}
+    assert "one of its tasks in eu-west" in reasons["b"].text
+    assert reasons["d"].code is RefusalCode.REGION_TAKEN
+
+
+def test_what_is_not_done_is_refused_with_what_is() -> None:
+    (fault,) = unsupported(a_spec(spread="node"))
+    assert fault.path == "placement.spread" and "cluster or region" in fault.remedy
+    assert unsupported(a_spec(spread="cluster")) == unsupported(a_spec(spread="region")) == []

@@ -34,9 +34,11 @@ KEYS = {
     "cluster quota": "cluster_quota",
     "queue": "max_pending",
     "topology": "topology",
+    "rack": "domain",
     "extras": "extras",
     "spread": "spread_max_per_cluster",
     "apart": "apart",
+    "apart region": "apart_region",
     "maintenance": "maintenance",
     "accelerator memory": "accelerator_memory_gib",
 }

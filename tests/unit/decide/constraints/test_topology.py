@@ -60,10 +60,10 @@ def test_a_copy_that_fills_a_node_breaks_into_none() -> None:
     assert plan.cost_usd == pytest.approx(8.0) and plan.whole_nodes == {}
 
 
-def test_it_is_read_and_written_and_racks_are_explained() -> None:
+def test_it_is_read_and_written_and_other_levels_are_refused() -> None:
     document = a_problem(jobs=[PAIR])
     problem = parse_problem(json.dumps(document))
     assert problem_to_json(problem)["jobs"][0]["topology"] == "node"
     assert parse_problem(json.dumps(problem_to_json(problem))) == problem
-    with pytest.raises(ProblemError, match=r"jobs\[0\].topology: .* make each one a pool"):
-        parse_problem(json.dumps(a_problem(jobs=[{**PAIR, "topology": "rack"}])))
+    with pytest.raises(ProblemError, match=r"jobs\[0\].topology: .* node, rack, cluster"):
+        parse_problem(json.dumps(a_problem(jobs=[{**PAIR, "topology": "row"}])))

@@ -1,0 +1,78 @@
+"""The pools of a cluster as a planning problem takes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker.control.price_hours import price_windows
+from broker.model import problem as pm
+from broker.model.fleet import ClusterView, NodeGroup, PoolCapacity
+from broker.model.jobs import Attempt
+from broker.sense.accounting import free_pools
+from broker.sense.duplicates import PoolKey
+from broker.sense.fleet import unusable
+from broker.sense.preemptions import rate_per_h
+from federation.refusals import Refusal, RefusalCode
+
+GIB = 1024**3
+CPU = "CPU"
+
+
+def pool_name(cluster: str, pool: str) -> str:
+    """Name of a pool within the federation."""
+    return f"{cluster}/{pool}"
+
+
+def pools_of(
+    view: ClusterView,
+    attempts: Sequence[Attempt],
+    doubled: Mapping[PoolKey, Refusal],
+    preempted: Mapping[PoolKey, tuple[int, float]],
+    now_ms: int,
+) -> Iterable[pm.Pool]:
+    """What a cluster has free now. `attempts`: its live ones and those ended lately; `doubled`:
+    pools that do not count; `preempted`: what was seen of runs that were cut short."""
+    if view.capacity is None:
+        return
+    refusal = unusable(view, now_ms)
+    free = free_pools(view.capacity, attempts)
+    for now, whole in zip(free, view.capacity.pools, strict=True):
+        price = view.prices.get(now.pool)
+        key = str(view.identity.name), now.pool
+        name = pool_name(*key)
+        why = refusal or doubled.get(key)
+        if why is None and price is None:
+            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="no price was reported")
+        elif why is None and price is not None and 0 < price.valid_until_ms < now_ms:
+            why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="its price has expired")
+        stated_per_h = price.preemptions_per_h if price else 0.0
+        yield pm.Pool(
+            name=name,
+            cluster=view.identity.name,
+            accelerator=whole.groups[0].accelerator if whole.groups else CPU,
+            price_usd_per_accelerator_hour=price.marginal_micro_usd / 1e6 if price else 0.0,
+            accelerators_per_node=max((g.total for g in whole.groups), default=1),
+            nodes=tuple(_nodes(g, free=True) for g in now.groups),
+            when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
+            spot=price is not None and price.kind == "spot",
+            domain=_domain(whole),
+            prices=price_windows(price, now_ms),
+            preemptions_per_h=rate_per_h(stated_per_h, preempted.get(key, (0, 0.0))),
+            per_node=True,
+            unusable=why,
+        )
+
+
+def _domain(pool: PoolCapacity) -> str:
+    """The rack or switch that all nodes of a pool share; empty where none is known."""
+    first, *others = {group.domain for group in pool.groups} or {""}
+    return "" if others else first
+
+
+def _nodes(group: NodeGroup, *, free: bool) -> pm.NodeGroup:
+    return pm.NodeGroup(
+        count=group.count,
+        free_accelerators=group.free if free else group.total,
+        free_cpus=(group.free_cpus_milli if free else group.cpus_milli) / 1000,
+        free_memory_gib=(group.free_memory_bytes if free else group.memory_bytes) / GIB,
+    )
