@@ -50,9 +50,23 @@ class WeightsView(Open):
     latency_usd_per_ms: float | None
 
 
+class FailoverView(Open):
+    """Clusters or regions in the order in which they are wanted, and after how long the next."""
+
+    order: list[str]
+    after: str
+
+
+class DeferView(Open):
+    """Starts wait for at most this price, at most so long."""
+
+    max_price_usd_per_accelerator_hour: float
+    up_to: str
+
+
 class PolicyView(Open):
     """One version of a policy. `match` null: it governs only jobs that name it. `source` is null
-    for users: it may name other tenants."""
+    for users: it may name other tenants. `spread` and `spot_share` are fractions."""
 
     name: str
     version: int
@@ -63,6 +77,11 @@ class PolicyView(Open):
     require: RequireView
     weights: WeightsView
     spot: bool | None
+    tier: int | None
+    spread: float | None
+    spot_share: float | None
+    failover: FailoverView | None
+    defer: DeferView | None
     mutate: MutateView | None
     created_at: str | None
     by: str

@@ -74,7 +74,27 @@ def requirements(policy: Document) -> list[tuple[str, str]]:
         ("an hour of waiting costs", worth, ""),
         ("a millisecond of distance costs", usd(far), ""),
     ]
+    found += _preferences(policy)
     return [(what, limit + unit) for what, limit, unit in found if limit != NONE]
+
+
+def _preferences(policy: Document) -> list[tuple[str, str, str]]:
+    failover, defer = mapping(policy.get("failover")), mapping(policy.get("defer"))
+    order = failover.get("order")
+    places = " > ".join(map(text, order)) if isinstance(order, list) else NONE
+    cheap = usd(defer.get("max_price_usd_per_accelerator_hour"))
+    return [
+        ("tier", text(policy.get("tier")), ""),
+        ("tasks in one cluster at most", _percent(policy.get("spread")), ""),
+        ("on spot at most", _percent(policy.get("spot_share")), " of its jobs' accelerators"),
+        ("order of places", places, f", the next after {text(failover.get('after'))}"),
+        ("starts wait for", cheap, f" per accelerator hour, {text(defer.get('up_to'))} at most"),
+    ]
+
+
+def _percent(value: object) -> str:
+    share = number(value)
+    return NONE if share is None else f"{100 * share:.4g} %"
 
 
 def _brief(policy: Document) -> str:

@@ -13,6 +13,7 @@ from broker.control.books import Books
 from broker.control.build_problem import ProblemBuilder, Waiting, World
 from broker.control.gaps import Candidate, Gap, gap_after
 from broker.control.problem_pools import GIB, pool_name
+from broker.control.spot_share import Governed, governed_by, with_spot_shares
 from broker.control.tenant_limits import quotas_of
 from broker.decide.admission.admit import (
     RANKS,
@@ -47,6 +48,7 @@ from broker.model.fleet import Fleet
 from broker.model.jobs import Attempt, Desired, Job, OutcomeKind
 from broker.model.plan import Plan
 from broker.sense.fleet import unusable
+from federation.ids import Cluster
 
 RUNTIME_UNKNOWN_S = 24 * 3600
 OBSERVE_MS = 5_000
@@ -191,13 +193,27 @@ class Admitting:
     def with_one_more(self, world: World, builder: ProblemBuilder, one: Waiting) -> Course:
         """A job that is not there, admitted behind all that waits; nothing comes of it. Only its
         own copies are in the problem: what the others could have taken they have."""
-        job = builder.job(one)
-        wish = Wish(as_one(job), runtime_s=one.spec.max_runtime_s or RUNTIME_UNKNOWN_S)
-        scene = self._scene(world, builder, [*self.waits, wish])
+        parts = with_spot_shares([one], self.governed(world.fleet))
+        jobs = [builder.job(part) for part in parts]
+        runtime_s = one.spec.max_runtime_s or RUNTIME_UNKNOWN_S
+        wishes = [Wish(as_one(job), runtime_s=runtime_s) for job in jobs]
+        scene = self._scene(world, builder, [*self.waits, *wishes])
         names = {pool.name for pool in scene.pools}
         holds = tuple(hold for hold in self.holds if hold.pool in names)
         admission = admit(scene, Standing(self.past, holds), self.rules)
-        return _course(builder, {len(self.waits): (one, job)}, (scene, admission, holds))
+        found = dict(enumerate(zip(parts, jobs, strict=True), start=len(self.waits)))
+        return _course(builder, found, (scene, admission, holds))
+
+    def governed(self, fleet: Fleet) -> Iterator[Governed]:
+        """What runs, with the policies it is under."""
+        for one in self.running():
+            admitted = self.books.admitted(one.job)
+            cluster, _, pool = one.pool.partition("/")
+            view = fleet.clusters.get(Cluster(cluster))
+            price = view.prices.get(pool) if view else None
+            spot = price is not None and price.kind == "spot"
+            if admitted is not None:
+                yield governed_by(admitted.rules.policies, one.accelerators, spot=spot)
 
     def _scene(self, world: World, builder: ProblemBuilder, wishes: Sequence[Wish]) -> Scene:
         return Scene(
@@ -280,8 +296,27 @@ def _course(
         jobs.append(replace(job, id=part.key, count=entry.copies, priority=priority))
         waiting[part.key] = part
         named.append((part.key, entry))
+    jobs = _spread_over_parts(jobs, waiting)
     problem = builder.problem(jobs, admission.kept.pools, admission.limits)
     return Course(problem, waiting, scene, admission, tuple(named), holds)
+
+
+def _spread_over_parts(
+    jobs: Sequence[pm.Job], waiting: Mapping[str, Waiting]
+) -> list[pm.Job]:
+    """Parts of an array share how many of its tasks a cluster may have."""
+    limited = [job for job in jobs if job.spread_max_per_cluster is not None]
+    of_array: dict[str, list[str]] = {}
+    for job in limited:
+        of_array.setdefault(waiting[job.id].job.id, []).append(job.id)
+    most = {}
+    for job in limited:
+        parts, limit = of_array[waiting[job.id].job.id], job.spread_max_per_cluster or 0
+        each, more = divmod(limit, len(parts))
+        most[job.id] = each + (parts.index(job.id) < more)
+    return [
+        replace(job, spread_max_per_cluster=most[job.id]) if job.id in most else job for job in jobs
+    ]
 
 
 def _parts(
@@ -301,7 +336,8 @@ def _parts(
         if whole:
             yield entry, waiting
         else:
-            yield entry, replace(waiting, copies=entry.copies, members=members, part=part)
+            number_of = waiting.part + part
+            yield entry, replace(waiting, copies=entry.copies, members=members, part=number_of)
 
 
 _AGAINST_ITS_WILL = frozenset(

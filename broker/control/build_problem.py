@@ -22,6 +22,7 @@ from broker.control.cold_start import ColdStarts, blobs_of
 from broker.control.distances import Distances, measure
 from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
+from broker.control.policy_preferences import preferred, put_off, spread_full
 from broker.control.problem_pools import CPU, GIB, pools_of
 from broker.control.site_rules import site_refusal
 from broker.control.tenant_limits import tenants_of
@@ -157,7 +158,8 @@ class ProblemBuilder:
                     found.setdefault(view.identity.name, refusal)
             known = self._excluded[rules] = waiting, found
         data = self._inputs.place(waiting.spec) if waiting.spec.inputs else (None, 0.0)
-        return _job(waiting, known[1], now_ms, image, data)
+        planned = _job(waiting, known[1], now_ms, image, data)
+        return preferred(planned, waiting.job, waiting.ruling, now_ms)
 
     @property
     def worked_out(self) -> tuple[pm.Pool, ...]:
@@ -216,6 +218,7 @@ def _rules(waiting: Waiting) -> Hashable:
         or ruling.round_trips
         or ruling.wheres
         or ruling.hours
+        or ruling.by_age
     )
     of_policies = 0 if plain else id(ruling)
     of_spec = (
@@ -226,8 +229,9 @@ def _rules(waiting: Waiting) -> Hashable:
         spec.on_disconnect.replace,
         spec.inputs,
     )
-    held = clusters_held(waiting.job, spec)
-    return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held
+    held = (*clusters_held(waiting.job, spec), *spread_full(waiting.job, ruling))
+    age = waiting.job.created_ms if ruling and ruling.by_age else 0
+    return waiting.job.tenant, waiting.job.avoid, of_spec, of_policies, held, age
 
 
 def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
@@ -314,6 +318,7 @@ def _excluded(
             or not_trusted(waiting.job, waiting.spec, view)
             or avoided(waiting.job, view, world.now_ms)
             or spread_out(waiting.job, waiting.spec, view)
+            or put_off(waiting.ruling, waiting.job, view, views, world.now_ms)
             or rtt_unknown(waiting.spec, view, distances.known)
             or _starts_late(waiting.spec, view, world)
             or site_refusal(waiting.job.tenant, waiting.spec, view, world.now_ms)

@@ -22,6 +22,7 @@ from broker.control.gaps import without
 from broker.control.leader import Leader
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
+from broker.control.spot_share import with_spot_shares
 from broker.control.survey import Survey
 from broker.model.data import Links
 from broker.model.fleet import Fleet
@@ -276,7 +277,8 @@ class Cycles:
         be put into words is set aside: it must not keep all others from being decided."""
         builder = ProblemBuilder(world, waiting)
         found = []
-        for number, one in enumerate(waiting):
+        governed = self._sources.admitting.governed(world.fleet)
+        for number, one in enumerate(with_spot_shares(waiting, governed)):
             try:
                 found.append((one, builder.job(one)))
             except Exception as error:  # noqa: BLE001  whatever is wrong is wrong with this job

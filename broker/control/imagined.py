@@ -51,6 +51,7 @@ async def imagine(
             left = without(plan.unplaced, filled.plan)
             plan = replace(plan, assignments=both, unplaced=left, fills=())
             pools = builder.worked_out
+    job = replace(job, spot_ok=any(part.spot_ok for part in course.problem.jobs))
     problem = replace(course.problem, jobs=(job,), pools=pools)
     merged = _merged(replace(plan, unplaced=course.explained(plan).unplaced), job)
     return Imagined(problem, merged, cpu_s, _told(course, job))

@@ -18,9 +18,12 @@ from broker.control.expressions import ExpressionFailed, holds, words
 from broker.model.policies import (
     ISOLATION_GRADES,
     Conflict,
+    Defer,
+    Failover,
     Hours,
     Match,
     Policies,
+    Policy,
     PolicyVersion,
     RttLimit,
     Ruling,
@@ -75,16 +78,18 @@ def govern(
 
 def mutated(spec: JobSpec, policies: Policies) -> JobSpec:
     """A job as it is taken on: with the labels and the environment that the policies which govern
-    it write in, where the job does not say them itself; the same object where they write nothing.
-    Raises InvalidJob."""
+    it write in, where the job does not say them itself, and in the tier of the first that names
+    one; the same object where they write nothing. Raises InvalidJob."""
     labels: dict[str, str] = {}
     env: dict[str, str] = {}
+    tier: int | None = None
     ruling = govern(spec, policies)
     for label in ruling.policies:
         name, _ = _split(label)
         version = policies.current.get(name)
         if version is None or version.label != label:
             continue
+        tier = version.policy.tier if tier is None else tier
         for found, said, wanted in (
             (labels, spec.labels, version.policy.mutate.labels),
             (env, spec.env, version.policy.mutate.env),
@@ -92,11 +97,12 @@ def mutated(spec: JobSpec, policies: Policies) -> JobSpec:
             for key, source in wanted.items():
                 if key not in said and key not in found:
                     found[key] = _words(source, spec, f"policy {label}", key)
-    if not labels and not env:
+    if not labels and not env and tier in (None, spec.priority):
         return spec
     data = canonical_data(spec)
     changes = {"labels": {**spec.labels, **labels}, "env": {**spec.env, **env}}
-    return parse_job_spec({**data, **{key: said for key, said in changes.items() if said}})
+    written: dict[str, Any] = {key: said for key, said in changes.items() if said}
+    return parse_job_spec(data | written | ({} if tier is None else {"priority": tier}))
 
 
 def _words(source: str, spec: JobSpec, label: str, key: str) -> str:
@@ -139,12 +145,16 @@ def not_the_newest(spec: JobSpec, policies: Policies) -> Conflict | None:
 def ruling_class(ruling: Ruling, default_runtime_s: int) -> str:
     """The class key of a job under its policies."""
     key = class_key(ruling.spec, default_runtime_s)
-    if not any((ruling.round_trips, ruling.latency_usd_per_ms, ruling.wheres, ruling.hours)):
+    preferences = (ruling.failovers, ruling.defers, ruling.spread, ruling.spot_share)
+    limits = (ruling.round_trips, ruling.latency_usd_per_ms, ruling.wheres, ruling.hours)
+    if not any(limits) and not any(preferences):
         return key
     trips = sorted((trip.to, trip.ms) for trip in ruling.round_trips)
     text = f"{key} {ruling.latency_usd_per_ms!r} {trips!r}"
     if ruling.wheres or ruling.hours:
         text += f" {ruling.wheres!r} {ruling.hours!r}"
+    if any(preferences):
+        text += f" {preferences!r}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -245,6 +255,10 @@ class _Fold:
     latency_micro_usd_per_ms: int = 0
     wheres: list[tuple[str, str]] = field(default_factory=list)
     hours: list[tuple[Hours, str]] = field(default_factory=list)
+    failovers: list[tuple[Failover, str]] = field(default_factory=list)
+    defers: list[tuple[Defer, str]] = field(default_factory=list)
+    spread: float | None = None
+    spot_share: tuple[float, str] | None = None
 
     def limit(self, version: PolicyVersion) -> None:
         """Fold the limits of one policy in."""
@@ -263,6 +277,18 @@ class _Fold:
         if need.hours is not None:
             self.hours.append((need.hours, label))
         self._spot(version)
+        self._prefer(version.policy, label)
+
+    def _prefer(self, policy: Policy, label: str) -> None:
+        if policy.failover is not None:
+            self.failovers.append((policy.failover, label))
+        if policy.defer is not None:
+            self.defers.append((policy.defer, label))
+        if policy.spread is not None and (self.spread is None or policy.spread < self.spread):
+            self.spread, self.owner["spread"] = policy.spread, label
+        if policy.spot_share is not None:
+            mine = (policy.spot_share, policy.name)
+            self.spot_share = min(self.spot_share or mine, mine)
 
     def weigh(self, version: PolicyVersion) -> None:
         """Take the weights of one policy; what comes later wins."""
@@ -289,6 +315,10 @@ class _Fold:
             conflicts=tuple(self.conflicts),
             wheres=tuple(self.wheres),
             hours=tuple(self.hours),
+            failovers=tuple(self.failovers),
+            defers=tuple(self.defers),
+            spread=self.spread,
+            spot_share=self.spot_share,
         )
 
     def _now(self, key: str) -> Any:

@@ -18,7 +18,6 @@ from broker.control.policy_values import (
     Node,
     Read,
     nearest,
-    no_spread,
     policy_name,
     read_accelerator,
     read_duration,
@@ -28,17 +27,27 @@ from broker.control.policy_values import (
     read_label,
     read_milliseconds,
     read_name,
+    read_percent,
     read_text,
     read_usd,
     read_week,
     read_word,
     yes_or_no,
 )
-from broker.model.policies import Match, Mutate, Policy, Require, RttLimit, Weights
-from federation.ids import parse_region, parse_tenant
+from broker.model.policies import (
+    Defer,
+    Failover,
+    Match,
+    Mutate,
+    Policy,
+    Require,
+    RttLimit,
+    Weights,
+)
+from federation.ids import parse_cluster, parse_region, parse_tenant
 from federation.job_errors import show
 from federation.job_fields import printable
-from federation.jobs import FieldError
+from federation.jobs import MAX_PRIORITY, FieldError
 
 SOURCE_BYTES_MAX = 65_536
 FAULTS_MAX = 50
@@ -87,6 +96,9 @@ def read_policy(source: str) -> Policy:
         weights=Weights(**found.get("weights", {})),
         spot=found.get("spot"),
         mutate=Mutate(**found.get("mutate", {})),
+        **{name: found.get(name) for name in ("tier", "spread", "spot_share")},
+        failover=found.get("failover"),
+        defer=found.get("defer"),
     )
 
 
@@ -185,7 +197,11 @@ class _Reader:
             "weights": lambda node, path: self.mapping(node, path, weights),
             "mutate": lambda node, path: self.mapping(node, path, mutate),
             "spot": yes_or_no,
-            "spread": no_spread,
+            "tier": read_integer(0, MAX_PRIORITY),
+            "spread": read_percent,
+            "spot_share": read_percent,
+            "failover": self._failover,
+            "defer": self._defer,
         }
 
     def mapping(self, node: Node, path: str, keys: Mapping[str, Read]) -> dict[str, Any]:
@@ -258,19 +274,40 @@ class _Reader:
         read = read_expression(SAMPLE_JOB, str)
         return self.mapping(node, path, {str(key.value): read for key, _ in node.value})
 
-    def _rtt(self, node: Node, path: str) -> RttLimit:
+    def _rtt(self, node: Node, path: str) -> RttLimit | None:
+        keys: dict[str, Read] = {"to": read_name(parse_region), "ms": read_milliseconds}
+        found = self._both(node, path, keys, "write max_rtt: {to: eu-west, ms: 40}")
+        return RttLimit(found["to"], found["ms"]) if found else None
+
+    def _failover(self, node: Node, path: str) -> Failover | None:
+        keys = {"order": self._list(read_name(parse_cluster)), "after": read_duration}
+        remedy = "write failover: {order: [eu-west, us-east], after: 10m}"
+        found = self._both(node, path, keys, remedy)
+        return Failover(found["order"], found["after_s"]) if found else None
+
+    def _defer(self, node: Node, path: str) -> Defer | None:
+        price = "max_price_usd_per_accelerator_hour"
+        keys: dict[str, Read] = {price: read_usd, "up_to": read_duration}
+        remedy = f"write defer: {{{price}: 1.20, up_to: 6h}}"
+        found = self._both(node, path, keys, remedy)
+        return Defer(found[_FIELDS[price]], found["up_to_s"]) if found else None
+
+    def _both(
+        self, node: Node, path: str, keys: Mapping[str, Read], remedy: str
+    ) -> dict[str, Any] | None:
+        """A mapping with each of these keys; None where faults in it are noted."""
         before = len(self.faults)
-        found = self.mapping(node, path, {"to": read_name(parse_region), "ms": read_milliseconds})
-        if len(found) == 2:
-            return RttLimit(found["to"], found["ms"])
-        if len(self.faults) == before:
-            raise Bad("needs both to and ms", "write max_rtt: {to: eu-west, ms: 40}")
-        return RttLimit("", 0.0)  # its faults are noted: nothing comes of it
+        found = self.mapping(node, path, keys)
+        if len(found) < len(keys) and len(self.faults) == before:
+            raise Bad(f"needs both {' and '.join(keys)}", remedy)
+        return found if len(self.faults) == before else None
 
 
 _FIELDS = {
     "max_price_usd_per_accelerator_hour": "max_price_micro_usd_per_accelerator_hour",
     "max_start_delay": "max_start_delay_s",
+    "after": "after_s",
+    "up_to": "up_to_s",
     "value_of_time_usd_per_hour": "value_of_time_micro_usd_per_hour",
     "latency_usd_per_ms": "latency_micro_usd_per_ms",
 }

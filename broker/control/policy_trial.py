@@ -228,6 +228,10 @@ def _deciding(ruling: Ruling) -> tuple[object, ...]:
         ruling.latency_usd_per_ms,
         ruling.wheres,
         ruling.hours,
+        ruling.failovers,
+        ruling.defers,
+        ruling.spread,
+        ruling.spot_share,
         tuple(conflict.path for conflict in ruling.conflicts),
     )
 

@@ -24,6 +24,7 @@ Read = Callable[[Node, str], Any]
 
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
 _INTEGER = re.compile(r"-?[0-9]{1,15}", re.ASCII)
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?) ?%", re.ASCII)
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -117,9 +118,13 @@ def read_isolation(node: Node, path: str) -> str:
     return value
 
 
-def no_spread(node: Node, path: str) -> None:
-    """Nothing yet: refused."""
-    raise Bad("this version does not spread the replicas of a job", "leave spread out")
+def read_percent(node: Node, path: str) -> float:
+    """A share, as a fraction."""
+    value = scalar(node, "a share", "write a share such as 50%")
+    found = _PERCENT.fullmatch(value)
+    if found is None or not 0 <= float(found[1]) <= 100:
+        raise Bad("not a share from 0% to 100%", "write a share such as 50%", show(value))
+    return float(found[1]) / 100
 
 
 def yes_or_no(node: Node, path: str) -> bool:

@@ -23,6 +23,7 @@ from broker.control.admission_rules import (
 )
 from broker.control.policies import mutated, ruling_class
 from broker.control.policy_book import PolicyBook
+from broker.control.snapshots import Specs
 from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
@@ -125,6 +126,15 @@ class SubmittedSpecs:
                 self._templates.clear()
             self._templates[common] = template
         return Ready(done.spec, canonical_text(whole), template)
+
+    def tier_of(self, job: str) -> tuple[int, str] | None:
+        """The priority that a policy keeps a job at, and the policy; None where none does."""
+        spec, policies = Specs(self._projection).of(job), self.policies.policies()
+        for label in self.policies.govern(spec).policies if spec else ():
+            version = policies.current.get(label.partition("@")[0])
+            if version is not None and version.policy.tier is not None:
+                return version.policy.tier, label
+        return None
 
     def _like(self, template: Template, data: dict[str, Any], viewer: Viewer) -> Ready | None:
         """A job like others before it; None where it has to be read in full: its tenant's rules

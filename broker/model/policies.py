@@ -76,9 +76,31 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
+class Failover:
+    """Clusters or regions in the order in which they are wanted. The next one, and after the last
+    all others, is taken once a job has waited `after_s` more, or none of those before takes jobs.
+    """
+
+    order: tuple[str, ...]
+    after_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """A start is put off while one more hour costs more than this, at most `up_to_s` after
+    submission and never past the latest start that keeps the deadline."""
+
+    max_price_micro_usd_per_accelerator_hour: int
+    up_to_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """A named policy. Without `match` it governs only jobs that name it; of those that match a
-    job the one of the highest `priority` governs it. `spot` None leaves it to the job."""
+    job the one of the highest `priority` governs it. `spot` None leaves it to the job. `tier` is
+    the priority its jobs are given at submission; `spread` is the most of an array's tasks that one
+    cluster may have at once, `spot_share` the most of the accelerators of all its jobs that may be
+    on spot capacity, both as fractions."""
 
     name: str
     description: str = ""
@@ -88,6 +110,11 @@ class Policy:
     weights: Weights = field(default_factory=Weights)
     spot: bool | None = None
     mutate: Mutate = field(default_factory=Mutate)
+    tier: int | None = None
+    spread: float | None = None
+    spot_share: float | None = None
+    failover: Failover | None = None
+    defer: Defer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +168,9 @@ class Ruling:
     labels of those that govern it, `origins` names for a key of the spec the policy whose limit
     is the stricter. `round_trips` are limits beside the spec's own `max_rtt`, to other regions.
     `wheres` are expressions over the cluster and `hours` windows of the week, each with the policy
-    it is of. With `conflicts` it cannot be placed anywhere.
+    it is of; so are `failovers` and `defers`. `spread` and `spot_share` are the strictest
+    fractions, the latter with the name of its policy. With `conflicts` it cannot be placed
+    anywhere.
     """
 
     spec: JobSpec
@@ -152,3 +181,12 @@ class Ruling:
     conflicts: tuple[Conflict, ...] = ()
     wheres: tuple[tuple[str, str], ...] = ()
     hours: tuple[tuple[Hours, str], ...] = ()
+    failovers: tuple[tuple[Failover, str], ...] = ()
+    defers: tuple[tuple[Defer, str], ...] = ()
+    spread: float | None = None
+    spot_share: tuple[float, str] | None = None
+
+    @property
+    def by_age(self) -> bool:
+        """Whether it says something else as a job waits longer."""
+        return bool(self.failovers or self.defers)

@@ -162,8 +162,13 @@ async def release(call: Call) -> web.Response:
 async def reprioritise(call: Call) -> web.Response:
     """PATCH /v1/jobs/{id}."""
     priority = call.body.priority
+    tier_of = call.api.submissions.specs.tier_of
 
-    def change(_: Job, intent: Intent) -> Intent:
+    def change(job: Job, intent: Intent) -> Intent:
+        tier = None if call.viewer.operator else tier_of(job.id)
+        if tier is not None and tier[0] != priority:
+            text = f"policy {tier[1]} keeps job {job.id} at priority {tier[0]}"
+            raise Problem(409, "policy_tier", f"{text}; an operator may change it")
         return replace(intent, priority=priority)
 
     return await _ask(call, change, "reprioritised")

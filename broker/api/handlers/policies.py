@@ -20,7 +20,7 @@ from broker.control.policy_book import (
 from broker.control.policy_hours import hours_text
 from broker.control.policy_text import read_policy
 from broker.control.viewing import Viewer
-from broker.model.policies import Match, PolicyVersion, Require
+from broker.model.policies import Match, Policy, PolicyVersion, Require
 from federation.units import format_duration
 
 # Reading ------------------------------------------------------------------------------------------
@@ -147,6 +147,10 @@ def _view(version: PolicyVersion, viewer: Viewer, *, in_force: bool) -> dict[str
             "latency_usd_per_ms": _usd(weights.latency_micro_usd_per_ms),
         },
         "spot": policy.spot,
+        "tier": policy.tier,
+        "spread": policy.spread,
+        "spot_share": policy.spot_share,
+        **_preferences(policy),
         "mutate": {"labels": dict(policy.mutate.labels), "env": dict(policy.mutate.env)}
         if viewer.operator
         else None,
@@ -156,6 +160,22 @@ def _view(version: PolicyVersion, viewer: Viewer, *, in_force: bool) -> dict[str
         "restores": version.restores or None,
         "source": version.source if viewer.operator else None,
     }
+
+
+def _preferences(policy: Policy) -> dict[str, Any]:
+    failover, defer = policy.failover, policy.defer
+    return {
+        "failover": {
+            "order": list(failover.order),
+            "after": format_duration(failover.after_s),
+        } if failover else None,
+        "defer": {
+            "max_price_usd_per_accelerator_hour": _usd(
+                defer.max_price_micro_usd_per_accelerator_hour
+            ),
+            "up_to": format_duration(defer.up_to_s),
+        } if defer else None,
+    }  # fmt: skip
 
 
 def _match(match: Match, viewer: Viewer) -> dict[str, Any]:

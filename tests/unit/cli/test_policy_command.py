@@ -51,8 +51,8 @@ async def test_faults_are_told_as_compilers_do(tmp_path: Path) -> None:
             assert err.splitlines() == [
                 "tradewind: eu.yaml is not a policy: 2 faults",
                 "eu.yaml:3:3: require.regons: unknown key `regons`; did you mean `regions`?",
-                "eu.yaml:4:9: spread: this version does not spread the replicas of a job; "
-                "leave spread out",
+                "eu.yaml:4:9: spread: not a share from 0% to 100% (got 'region'); "
+                "write a share such as 50%",
             ]
         (tmp_path / "eu.yaml").write_text("name: EU WEST\n")
         code, _, err = await tradewind(world, tmp_path, "policy", "apply", "eu.yaml")

@@ -102,6 +102,7 @@ class Leading:
 
     last_cycle: CycleRecord | None = None
     term: Any = None
+    links: Any = field(default_factory=dict)
     starts: Any = field(
         default_factory=lambda: SimpleNamespace(delays=StartDelays(), preemptions=Preemptions())
     )

@@ -101,7 +101,7 @@ spot: no
         ("match: {accelerators: [H1000]}", "did you mean"),
         ("match: {labels: {team: 1}}", 'write it in quotes: "1"'),
         ("match: {tenants: [a, a]}", "stands twice"),
-        ("spread: region", "does not spread"),
+        ("spread: region", "write a share such as 50%"),
         ("priority: 0x10", "not a whole number"),
     ],
 )
