@@ -81,6 +81,13 @@ class PoolSettings(Part):
     memory_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(alias="memory")]
     simulated: bool = False
     domain: str = ""
+    extras: Annotated[
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?$")],
+            Annotated[int, Field(ge=1, le=1_000_000)],
+        ],
+        Field(max_length=64),
+    ] = {}
 
     def pool(self) -> Pool:
         """As the ledger takes it."""
@@ -93,6 +100,7 @@ class PoolSettings(Part):
             memory_bytes=self.memory_bytes,
             simulated=self.simulated,
             domain=self.domain,
+            extras=tuple(sorted(self.extras.items())),
         )
 
 

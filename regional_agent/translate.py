@@ -288,6 +288,8 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
         kept = made.pools.add(pool=pool.pool, simulated=pool.simulated, cards=pool.cards)
         if pool.queue is not None:
             kept.queue.CopyFrom(records.LocalQueue(**asdict(pool.queue)))
+        for name, total, free in pool.extras:
+            kept.extras.add(name=name, total=total, free=free)
         for g in pool.groups:
             kept.groups.add(
                 count=g.count,

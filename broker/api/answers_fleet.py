@@ -20,9 +20,17 @@ class LocalQueueView(Open):
     pending_max: int
 
 
+class ExtraView(Open):
+    """Something else of a pool that is counted."""
+
+    name: str
+    total: int
+    free: int
+
+
 class PoolView(Open):
     """Accelerators of one model and price in a cluster; null where nothing was reported. `note`
-    says why a pool does not count."""
+    says why a pool does not count, `domain` which rack or switch all its nodes share."""
 
     pool: str
     accelerator: str | None
@@ -30,6 +38,8 @@ class PoolView(Open):
     nodes: int
     total: int | None
     free: int | None
+    extras: list[ExtraView]
+    domain: str
     price_usd_per_accelerator_hour: float | None
     price_kind: str | None
     price_source: str | None

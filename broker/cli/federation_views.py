@@ -106,10 +106,20 @@ def pool_table(cluster: Document, now: Now) -> Table:
             text(pool.get("pool")), text(pool.get("accelerator")), count(pool.get("free")),
             count(pool.get("total")), price if price == NONE else f"{price}/h",
             text(pool.get("price_kind")), moment(pool.get("price_as_of_at"), now),
-            text(pool.get("note")) if pool.get("note")
-            else "simulated" if pool.get("simulated") is True else NONE,
+            text(pool.get("note")) if pool.get("note") else _of_pool(pool),
         ))  # fmt: skip
     return table
+
+
+def _of_pool(pool: Document) -> str:
+    """What else there is to say of a pool."""
+    said = ["simulated"] if pool.get("simulated") is True else []
+    said += [f"all in {pool['domain']}"] if pool.get("domain") else []
+    for extra in mappings(pool.get("extras")):
+        said.append(
+            f"{count(extra.get('free'))} of {count(extra.get('total'))} {text(extra.get('name'))}"
+        )
+    return ", ".join(said) or NONE
 
 
 def cluster_facts(cluster: Document, now: Now) -> list[tuple[str, str]]:

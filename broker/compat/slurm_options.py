@@ -127,7 +127,8 @@ OPTIONS: tuple[Option, ...] = (
     _warned("thread-spec", "threads for the system are the site's matter"),
     _warned("overcommit", "every cpu asked for is given", "O", Takes.NOTHING),
     _warned("reservation", "reservations of a site are not used"),
-    _warned("licenses", "licences are not counted: the job may start without one", "L"),
+    _warned("licenses", "licences are not carried over, a job may start without one: a job file has"
+            " `resources.extras`", "L"),
     _warned("network", "network settings of a site are not carried over"),
     _warned("get-user-env", "the login environment of the site is not read", takes=Takes.OPTIONAL),
     _warned("deadline", "not carried over: a job file has `deadline:`"),

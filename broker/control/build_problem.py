@@ -282,6 +282,7 @@ def _job(
         latency_usd_per_ms=latency_usd,
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
         budget_usd=_usd(place.budget_micro_usd),
+        extras_per_replica=resources.extras,
         topology=pm.Topology(resources.topology or "cluster"),
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour

@@ -211,6 +211,7 @@ class PlanApplier:
             accelerator=pool.accelerator,
             cpus_milli_per_replica=resources.cpus_milli,
             memory_bytes_per_replica=resources.memory_bytes,
+            extras_per_replica=tuple(sorted(resources.extras.items())),
             max_runtime_s=spec.max_runtime_s or 0,
             stop_grace_s=spec.preempt_grace_s,
             fence_after_s=spec.on_disconnect.lost_after_s if spec.on_disconnect.replace else 0,

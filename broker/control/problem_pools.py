@@ -58,6 +58,7 @@ def pools_of(
             domain=_domain(whole),
             prices=price_windows(price, now_ms),
             preemptions_per_h=rate_per_h(stated_per_h, preempted.get(key, (0, 0.0))),
+            extras={name: free for name, (_, free) in now.extras.items()},
             per_node=True,
             unusable=why,
         )

@@ -69,13 +69,15 @@ class NodeGroup:
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
     """One pool of a cluster as last reported. `cards`: UUIDs, where the site knows them.
-    `queue`: None where there is none, or nothing is known of it."""
+    `queue`: None where there is none, or nothing is known of it. `extras`: by name how many there
+    are, and how many are free."""
 
     pool: str
     groups: tuple[NodeGroup, ...]
     simulated: bool = False
     cards: tuple[str, ...] = ()
     queue: LocalQueue | None = None
+    extras: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

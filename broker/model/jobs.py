@@ -153,6 +153,7 @@ class Attempt:
     accelerator: str = "CPU"
     cpus_milli_per_replica: int = 0
     memory_bytes_per_replica: int = 0
+    extras_per_replica: tuple[tuple[str, int], ...] = ()
     max_runtime_s: int = 0
     stop_grace_s: int = 30
     reserved_ms: int = 0

@@ -7,7 +7,7 @@ against one report never promise the same node twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from broker.model.fleet import Capacity, NodeGroup, PoolCapacity
 from broker.model.jobs import Attempt
@@ -23,6 +23,7 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
     command will use is the site's choice; the tightest fitting one is assumed.
     """
     pools = {pool.pool: pool.groups for pool in capacity.pools}
+    extras = {pool.pool: dict(pool.extras) for pool in capacity.pools if pool.extras}
     for attempt in sorted(attempts, key=lambda a: a.dispatch_seq):
         groups = pools.get(attempt.pool)
         if groups is None:
@@ -32,9 +33,24 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         ended_later = not attempt.live and attempt.event_seq > capacity.reflects_event_seq
         if attempt.live and placed_later:
             pools[attempt.pool] = _take(groups, attempt)
+            _move(extras, attempt, -1)
         elif ended_later and held and not placed_later:
             pools[attempt.pool] = _give_back(groups, attempt)
-    return tuple(replace(pool, groups=pools[pool.pool]) for pool in capacity.pools)
+            _move(extras, attempt, 1)
+    return tuple(
+        replace(pool, groups=pools[pool.pool], extras=extras.get(pool.pool, {}))
+        for pool in capacity.pools
+    )
+
+
+def _move(extras: Mapping[str, dict[str, tuple[int, int]]], attempt: Attempt, sign: int) -> None:
+    """Take what an attempt has of its pool's extras (-1), or give it back (1)."""
+    of_pool = extras.get(attempt.pool, {})
+    for name, each in attempt.extras_per_replica:
+        if name in of_pool:
+            total, free = of_pool[name]
+            moved = free + sign * each * attempt.replicas * attempt.copies
+            of_pool[name] = total, min(max(moved, 0), total)
 
 
 def _take(groups: tuple[NodeGroup, ...], attempt: Attempt) -> tuple[NodeGroup, ...]:

@@ -31,6 +31,7 @@ START_MAX_MS = 10 * 365 * 86_400_000
 """Ten years: a scheduler that expects a start later than that knows nothing."""
 STEPS_MAX = 400
 PREEMPTIONS_PER_H_MAX = 60
+EXTRAS_MAX, EXTRA_MAX = 64, 1_000_000_000
 CACHED_MAX = 2_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -93,7 +94,20 @@ def _pool(pool: pb.PoolCapacity) -> PoolCapacity:
         groups=tuple(_group(pool.pool, group) for group in pool.groups),
         cards=tuple(pool.cards),
         queue=_queue(pool) if pool.HasField("queue") else None,
+        extras=_extras(pool),
     )
+
+
+def _extras(pool: pb.PoolCapacity) -> dict[str, tuple[int, int]]:
+    if len(pool.extras) > EXTRAS_MAX:
+        raise ReportRefused(f"pool {pool.pool}: {len(pool.extras)} extras, at most {EXTRAS_MAX}")
+    for extra in pool.extras:
+        if not extra.name or extra.free > extra.total or extra.total > EXTRA_MAX:
+            raise ReportRefused(
+                f"pool {pool.pool}: {extra.free} {extra.name[:80]!r} free of {extra.total}, "
+                f"at most {EXTRA_MAX}"
+            )
+    return {extra.name: (extra.total, extra.free) for extra in pool.extras}
 
 
 def _queue(pool: pb.PoolCapacity) -> LocalQueue:

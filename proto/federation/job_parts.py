@@ -86,6 +86,9 @@ class FileRef(Part):
     mode: Mode = Field(default=0o644, json_schema_extra={"default": "0644"})
 
 
+Extra = Annotated[Integer, Field(ge=1, le=1_000_000)]
+
+
 class Resources(Part):
     """What one replica needs (all but `replicas` are per replica)."""
 
@@ -100,6 +103,7 @@ class Resources(Part):
     topology: Literal["node", "rack", "cluster"] | None = None
     isolation: Isolation | None = None
     network: bool = False
+    extras: Annotated[dict[LabelKey, Extra], Field(max_length=16), at_most(16)] = {}
 
     @property
     def accelerator_count(self) -> int:

@@ -32,13 +32,15 @@ BLACKOUT = "blackout"
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """One pool: groups of nodes that are alike. `simulated` cards exist on paper only."""
+    """One pool: groups of nodes that are alike. `simulated` cards exist on paper only. `extras`:
+    by name how many there are, and how many are free."""
 
     pool: str
     groups: tuple[NodeGroup, ...]
     simulated: bool
     cards: tuple[str, ...] = ()
     queue: LocalQueue | None = None
+    extras: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def capacity_report(
             pool.simulated,
             pool.cards,
             site.queues.get(pool.name),
+            _extras(pool, ledger),
         )
         for pool, groups in (
             (pool, ledger.groups(pool, out.get(pool.name, frozenset()))) for pool in ledger.pools
@@ -158,6 +161,11 @@ def capacity_report(
     others = [r.request for uid, r in ledger.reservations.items() if uid.startswith(OTHERS)]
     held = sum(r.accelerators * r.replicas * r.width for r in others)
     return CapacityReport(generation, site, pools, held)
+
+
+def _extras(pool: Pool, ledger: Ledger) -> tuple[tuple[str, int, int], ...]:
+    left = ledger.extras(pool)
+    return tuple((name, total, max(left[name], 0)) for name, total in pool.extras)
 
 
 def changed(before: CapacityReport | None, now: CapacityReport) -> bool:

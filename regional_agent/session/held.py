@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federation.jobs import JobSpec
@@ -215,7 +215,7 @@ def reservation_text(held: Held) -> str:
     if held.reservation is not None:
         r = held.reservation.request
         kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width,
-                   r.one_node]
+                   r.one_node, [*r.extras]]
         kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
     if held.traceparent:
         kept.append(held.traceparent)
@@ -229,9 +229,15 @@ def read_reservation(held: Held, text: str) -> None:
     if request is not None:
         held.reservation = Reservation(
             held.uid,
-            Request(*request),
+            _request(*request),
             tuple(Place(pool, node, tuple(cards)) for pool, node, cards in places),
         )
+
+
+def _request(*kept: Any) -> Request:
+    """The first eight figures, then by name what it has of the pool's extras."""
+    extras = kept[7] if len(kept) > 7 else ()
+    return replace(Request(*kept[:7]), extras=tuple((name, each) for name, each in extras))
 
 
 def _runs(pairs: Any) -> Runs:

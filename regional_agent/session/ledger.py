@@ -18,6 +18,10 @@ OTHERS = "~"
 """Begins the names under which the ledger keeps what is held by somebody else at the site."""
 
 
+Counts = tuple[tuple[str, int], ...]
+"""How many of each thing, by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where one process sits: cards (or slots) by index, on a node by its index in `pool`."""
@@ -30,7 +34,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots.
-    `cards`: UUIDs of all its accelerators, where they are known."""
+    `cards`: UUIDs of all its accelerators, where they are known. `extras`: other things that are
+    counted, over the whole pool."""
 
     name: str
     accelerator: str
@@ -41,12 +46,13 @@ class Pool:
     simulated: bool = False
     domain: str = ""
     cards: tuple[str, ...] = ()
+    extras: Counts = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once;
-    `one_node`: those of a copy lie on one node."""
+    `one_node`: those of a copy lie on one node. `extras` are taken of the pool."""
 
     pool: str
     replicas: int = 1
@@ -55,6 +61,7 @@ class Request:
     memory_bytes: int = 0
     width: int = 1
     one_node: bool = False
+    extras: Counts = ()
 
     @property
     def in_wholes(self) -> Request:
@@ -172,6 +179,12 @@ class Ledger:
                 needed=_needs(pool, piece),
                 available=f"room for {len(places)} replicas now",
             )
+        for name, each in request.extras:
+            needed, left = each * request.replicas * request.width, self.extras(pool).get(name, 0)
+            if needed > left:
+                return Refusal(
+                    RefusalCode.NO_EXTRAS, f"pool {pool.name}", f"{needed} {name}", f"{left}"
+                )
         if request.one_node:
             places = tuple(part for place in places for part in _parts(place, request))
         made = Reservation(uid, request, places)
@@ -204,6 +217,14 @@ class Ledger:
     def free(self) -> Mapping[str, tuple[NodeGroup, ...]]:
         """Per pool what is free now, nodes alike merged, the freest group first."""
         return {pool.name: self.groups(pool) for pool in self.pools}
+
+    def extras(self, pool: Pool) -> dict[str, int]:
+        """What is free of the pool's extras; below 0 where a site has fewer than are held."""
+        left = dict(pool.extras)
+        for held in self.reservations.values() if left else ():
+            for name, each in held.request.extras if held.request.pool == pool.name else ():
+                left[name] = left.get(name, 0) - each * len(held.places)
+        return left
 
     def groups(self, pool: Pool, without: frozenset[int] = frozenset()) -> tuple[NodeGroup, ...]:
         """What is free in one pool, leaving out the nodes with indices in `without`."""

@@ -129,6 +129,11 @@ def _pool(
         "free_cpus": sum(g.count * g.free_cpus_milli for g in groups) / 1000,
         "memory_bytes": sum(g.count * g.memory_bytes for g in groups),
         "free_memory_bytes": sum(g.count * g.free_memory_bytes for g in groups),
+        "extras": [
+            {"name": name, "total": total, "free": free}
+            for name, (total, free) in (sorted(pool.extras.items()) if pool else ())
+        ],
+        "domain": groups[0].domain if len({g.domain for g in groups}) == 1 else "",
         "price_usd_per_accelerator_hour": usd(price.marginal_at(now_ms)) if price else None,
         "price_kind": price.kind if price else None,
         "price_source": price.source if price else None,

@@ -424,6 +424,22 @@ class AttemptRecord(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ExtrasPerReplicaEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     SCHEMA_FIELD_NUMBER: builtins.int
     UID_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
@@ -475,6 +491,7 @@ class AttemptRecord(google.protobuf.message.Message):
     EXPECTED_START_P90_MS_FIELD_NUMBER: builtins.int
     STOP_TEXT_FIELD_NUMBER: builtins.int
     FENCE_AFTER_S_FIELD_NUMBER: builtins.int
+    EXTRAS_PER_REPLICA_FIELD_NUMBER: builtins.int
     SUPERSEDED_MS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
@@ -544,6 +561,8 @@ class AttemptRecord(google.protobuf.message.Message):
     def logs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LogExtentRecord]: ...
     @property
     def started_tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
+    @property
+    def extras_per_replica(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
     def __init__(
         self,
         *,
@@ -598,10 +617,11 @@ class AttemptRecord(google.protobuf.message.Message):
         expected_start_p90_ms: builtins.int = ...,
         stop_text: builtins.str = ...,
         fence_after_s: builtins.int = ...,
+        extras_per_replica: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         superseded_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "extras_per_replica", b"extras_per_replica", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 
@@ -1359,6 +1379,7 @@ class PoolCapacity(google.protobuf.message.Message):
     SIMULATED_FIELD_NUMBER: builtins.int
     CARDS_FIELD_NUMBER: builtins.int
     QUEUE_FIELD_NUMBER: builtins.int
+    EXTRAS_FIELD_NUMBER: builtins.int
     pool: builtins.str
     simulated: builtins.bool
     @property
@@ -1371,6 +1392,10 @@ class PoolCapacity(google.protobuf.message.Message):
     def queue(self) -> Global___LocalQueue:
         """absent where the site has none, or it is not known"""
 
+    @property
+    def extras(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extra]:
+        """other things that are counted: licences, FPGAs"""
+
     def __init__(
         self,
         *,
@@ -1379,11 +1404,33 @@ class PoolCapacity(google.protobuf.message.Message):
         simulated: builtins.bool = ...,
         cards: collections.abc.Iterable[builtins.str] | None = ...,
         queue: Global___LocalQueue | None = ...,
+        extras: collections.abc.Iterable[Global___Extra] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["queue", b"queue"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cards", b"cards", "groups", b"groups", "pool", b"pool", "queue", b"queue", "simulated", b"simulated"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cards", b"cards", "extras", b"extras", "groups", b"groups", "pool", b"pool", "queue", b"queue", "simulated", b"simulated"]) -> None: ...
 
 Global___PoolCapacity: typing_extensions.TypeAlias = PoolCapacity
+
+@typing.final
+class Extra(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    FREE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    total: builtins.int
+    free: builtins.int
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        total: builtins.int = ...,
+        free: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["free", b"free", "name", b"name", "total", b"total"]) -> None: ...
+
+Global___Extra: typing_extensions.TypeAlias = Extra
 
 @typing.final
 class LocalQueue(google.protobuf.message.Message):

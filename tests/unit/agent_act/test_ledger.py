@@ -54,6 +54,24 @@ def test_a_gang_that_shares_a_node_lies_on_one_however_many_have_room() -> None:
     assert made[0].narrow("e-1", 1).release("e-1").free() == ledger.free()
 
 
+def test_extras_are_counted_over_the_pool_and_come_back() -> None:
+    pool = Pool("h100", "H100", 4, 8, 64_000, 512 * GIB, extras=(("fpga", 1), ("matlab", 5)))
+    wanted = Request("h100", accelerators=1, replicas=2, extras=(("matlab", 2),))
+    made = Ledger((pool,)).reserve("a-1", wanted)
+    assert not isinstance(made, Refusal)
+    ledger = made[0]
+    assert ledger.extras(pool) == {"fpga": 1, "matlab": 1}
+    refused = ledger.reserve("b-1", wanted)
+    assert isinstance(refused, Refusal) and refused.code == RefusalCode.NO_EXTRAS
+    assert "needs 4 matlab, has 1" in refused.text
+    assert isinstance(ledger.reserve("b-1", Request("h100", extras=(("tpu", 1),))), Refusal)
+    assert ledger.release("a-1").extras(pool) == dict(pool.extras)
+    array = Request("h100", accelerators=1, width=5, extras=(("matlab", 1),))
+    made = Ledger((pool,)).reserve("c-1", array)
+    assert not isinstance(made, Refusal)
+    assert made[0].narrow("c-1", 2).extras(pool)["matlab"] == 3
+
+
 def test_cpus_and_memory_bind_as_cards_do() -> None:
     ledger = Ledger((H100,))
     assert isinstance(ledger.reserve("a-1", Request("h100", cpus_milli=64_001)), Refusal)

@@ -124,6 +124,8 @@ class Disk:
 class SiteWorld:
     """`told` is everything ever committed for the broker, in order."""
 
+    pools = POOLS
+
     def __init__(self) -> None:
         self.disk = Disk()
         self.told: list[tuple[int, Event]] = []
@@ -134,7 +136,7 @@ class SiteWorld:
 
     def start(self) -> None:
         self.effects = []
-        self.talk = Conversation(RULES, Ledger(POOLS), self.disk.restored())
+        self.talk = Conversation(RULES, Ledger(self.pools), self.disk.restored())
         do = act.Actions()
         asked = self.talk.asked
         self.talk.recovered({uid: self.view(uid) for uid in asked}, now(), do)

@@ -362,3 +362,21 @@ def test_a_scheduler_that_cannot_keep_a_gang_on_one_node_is_given_none() -> None
     world.send(dispatch("j1-1", spec=spec, placement={"replicas": 2}))
     assert world.last("j1-1").code == "unsupported"
     assert "gangs on one node" in world.last("j1-1").text
+
+
+class Licensed(SiteWorld):
+    pools = tuple(replace(pool, extras=(("fpga", 1), ("matlab", 3))) for pool in SiteWorld.pools)
+
+
+def test_what_an_attempt_has_of_its_pools_extras_is_kept_over_a_crash() -> None:
+    spec = {"run": "true", "resources": {"extras": {"matlab": 2, "fpga": 1}}}
+    world = Licensed()
+    world.welcome()
+    world.send(dispatch("j1-1", spec=spec))
+    held = world.talk.instant().ledger.reservations["j1-1"]
+    assert held.request.extras == (("fpga", 1), ("matlab", 2))
+    world.crash()
+    assert world.talk.instant().ledger.reservations["j1-1"] == held
+    world.welcome()
+    world.send(dispatch("j2-1", 2, spec=spec))
+    assert world.last("j2-1").code == "no_extras"
