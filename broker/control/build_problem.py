@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.control.closed_clusters import (
     avoided,
@@ -41,7 +41,7 @@ from broker.sense.duplicates import duplicates
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import StartDelays, StartEstimate
 from federation.ids import Cluster, JobId
-from federation.jobs import JobSpec
+from federation.jobs import JobSpec, runtime_bucket_s
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_duration
 
@@ -132,6 +132,7 @@ class ProblemBuilder:
         self._cold = ColdStarts(self._views, world.starts, world.now_ms)
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
         self._pools: list[pm.Pool] = []
+        self._closing = any(v.capacity.windows for v in self._views if v.capacity is not None)
         self._duplicates = duplicates(fleet)
 
     def pools(self) -> Iterator[str]:
@@ -159,6 +160,10 @@ class ProblemBuilder:
             known = self._excluded[rules] = waiting, found
         data = self._inputs.place(waiting.spec) if waiting.spec.inputs else (None, 0.0)
         planned = _job(waiting, known[1], now_ms, image, data)
+        if self._closing:
+            limit_s = waiting.spec.max_runtime_s or 0
+            longest_s = runtime_bucket_s(limit_s) if len(waiting.members) > 1 else limit_s
+            planned = replace(planned, max_runtime_h=longest_s / 3600 or None)
         return preferred(planned, waiting.job, waiting.ruling, now_ms)
 
     @property

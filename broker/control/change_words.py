@@ -37,6 +37,7 @@ _QUOTAS = (RefusalCode.TENANT_QUOTA, RefusalCode.CLUSTER_QUOTA)
 _LIMITS: Mapping[RefusalCode, tuple[str, str, bool]] = {
     RefusalCode.ROUND_TRIP_TOO_LONG: ("max_rtt", "ms", False),
     RefusalCode.DEADLINE_TOO_SOON: ("deadline in", "h", False),
+    RefusalCode.MAINTENANCE: ("max_runtime", "h", False),
     RefusalCode.OVER_BUDGET: ("budget", "USD", True),
     RefusalCode.PRICE_CAP: ("price cap", "", True),
 }

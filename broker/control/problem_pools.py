@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker.control.price_hours import price_windows
+from broker.control.price_hours import price_windows, windows_ahead
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, NodeGroup, PoolCapacity
 from broker.model.jobs import Attempt
@@ -36,6 +36,7 @@ def pools_of(
         return
     refusal = unusable(view, now_ms)
     free = free_pools(view.capacity, attempts)
+    closing = windows_ahead(view.capacity.windows, now_ms)
     for now, whole in zip(free, view.capacity.pools, strict=True):
         price = view.prices.get(now.pool)
         key = str(view.identity.name), now.pool
@@ -59,6 +60,7 @@ def pools_of(
             prices=price_windows(price, now_ms),
             preemptions_per_h=rate_per_h(stated_per_h, preempted.get(key, (0, 0.0))),
             extras={name: free for name, (_, free) in now.extras.items()},
+            maintenance=closing,
             per_node=True,
             unusable=why,
         )

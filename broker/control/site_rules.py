@@ -60,10 +60,12 @@ def _limits(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> Refus
     capacity, name = view.capacity, view.identity.name
     if capacity is None or (capacity.limits is NO_LIMITS and not capacity.windows):
         return None
+    # Windows to come are a matter of when it starts: see `Pool.maintenance`.
+    open_now = [window for window in capacity.windows if window.from_ms <= now_ms]
     limits, runtime_s = capacity.limits, spec.max_runtime_s or 0
     return (
         refuses_person(limits, name, tenant, "")
         or refuses_image(limits, name, spec.image)
         or refuses_runtime(limits, name, runtime_s)
-        or refuses_time(capacity.windows, name, runtime_s, now_ms)
+        or refuses_time(open_now, name, runtime_s, now_ms)
     )

@@ -9,13 +9,13 @@ from typing import Any
 from broker.decide.problem_keys import (
     CLUSTER_KEYS,
     JOB_KEYS,
+    MAINTENANCE_KEYS,
     NODES_KEYS,
     OBJECTIVE_KEYS,
     POOL_KEYS,
     PRICE_KEYS,
     QUEUE_KEYS,
     TENANT_KEYS,
-    WINDOW_KEYS,
 )
 from broker.decide.refusal_file import refusal_to_json
 from broker.decide.strict_json import Key
@@ -77,7 +77,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
 _KEYS: dict[type, Mapping[str, Key]] = {
     NodeGroup: NODES_KEYS,
     Queue: QUEUE_KEYS,
-    Window: WINDOW_KEYS,
+    Window: MAINTENANCE_KEYS,
     PriceWindow: PRICE_KEYS,
 }
 

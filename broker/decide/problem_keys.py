@@ -126,6 +126,7 @@ WINDOW_KEYS = {
     "from_h": Key(amount, required=True),
     "to_h": Key(amount, required=True),
 }
+MAINTENANCE_KEYS = {**WINDOW_KEYS, "reason": Key(text, "")}
 PRICE_KEYS = {
     **WINDOW_KEYS,
     "price_usd_per_accelerator_hour": Key(amount, required=True),
@@ -145,7 +146,7 @@ POOL_KEYS = {
     "unusable": Key(read_refusal),
     "queue": Key(_built(Queue, QUEUE_KEYS)),
     "prices": Key(_windows(_built(PriceWindow, PRICE_KEYS)), ()),
-    "maintenance": Key(_windows(_built(Window, WINDOW_KEYS)), ()),
+    "maintenance": Key(_windows(_built(Window, MAINTENANCE_KEYS)), ()),
     "preemptions_per_h": Key(amount, 0.0),
     "accelerator_memory_gib": Key(amount),
     "extras": Key(mapped(whole), {}),

@@ -78,10 +78,12 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Hours from the time of the problem, from `from_h` until before `to_h`."""
+    """Hours from the time of the problem, from `from_h` until before `to_h`; `reason` is for
+    people."""
 
     from_h: float
     to_h: float
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:
     window = _in_the_way(where, job, pool) or Window(0.0, 0.0)
     _, end_h = _hours(where, job, pool)
     needed = f"until {end_h:.4g} h from now"
-    has = f"maintenance from {window.from_h:g} h to {window.to_h:g} h"
+    why = f" ({window.reason})" if window.reason else ""
+    has = f"maintenance from {window.from_h:.4g} h to {window.to_h:.4g} h{why}"
     advice = _shorter_h(where, job, pool)
     code = RefusalCode.MAINTENANCE
     return Refusal(code, pool.name, needed, has, f"max_runtime_h {advice:g}" if advice else "")

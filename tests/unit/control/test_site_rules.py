@@ -34,8 +34,8 @@ def view(**capacity) -> ClusterView:
         ({"limits": SiteLimits(banned=frozenset({"lab"}))}, "banned"),
         ({"limits": SiteLimits(users=NameRule(allow=("bob",)))}, None),
         ({"limits": SiteLimits(max_walltime_s=3_600)}, "runtime_too_long"),
-        ({"windows": (ClosedWindow(NOW_MS + HOUR_MS, NOW_MS + 2 * HOUR_MS),)}, "maintenance"),
-        ({"windows": (ClosedWindow(NOW_MS + 2 * HOUR_MS, NOW_MS + 3 * HOUR_MS),)}, None),
+        ({"windows": (ClosedWindow(NOW_MS - HOUR_MS, NOW_MS + HOUR_MS),)}, "blackout"),
+        ({"windows": (ClosedWindow(NOW_MS + HOUR_MS, NOW_MS + 2 * HOUR_MS),)}, None),
         ({"windows": (ClosedWindow(1, NOW_MS),)}, None),
     ],
 )
