@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 from broker.cli.exits import Exit, Failure
 from broker.cli.plan_problem import read_problem_bytes
 from broker.cli.whatif_options import split_count
+from broker.control.policy_on_problem import under_policy
+from broker.control.policy_text import InvalidPolicy, read_policy
 from broker.control.sides import comparison, side
 from broker.control.trial_rows import Subject, compare
 from broker.decide.decision import Budget, decide
@@ -19,7 +21,9 @@ from broker.decide.problem_file import parse_problem, problem_from_json
 from broker.decide.problem_json import problem_to_json
 from broker.decide.strict_json import ProblemError
 from broker.decide.whatif import Changes, PriceChange, QuotaChange, UnknownTarget, changed
+from broker.model.policies import Policy
 from broker.model.problem import Job, Problem
+from federation.job_errors import FieldError
 
 
 def whatif_of_file(
@@ -27,32 +31,71 @@ def whatif_of_file(
 ) -> dict[str, Any]:
     """The answer as the API gives it. `asked` are the changes of `POST /v1/whatif`, `added` files
     with entries of `jobs` of the format, each with `:N`. Raises Failure."""
-    try:
-        before = parse_problem(read_problem_bytes(path))
-    except (ProblemError, OSError, EOFError, zlib.error) as error:
-        raise Failure(Exit.BAD_INPUT, f"{path}: {error}") from None
+    before = problem_of(path)
     more = [entry for text in added for entry in _entries(text)]
     after = _with_jobs(before, more)
     try:
         after = changed(after, _changes(asked))
     except UnknownTarget as unknown:
         raise Failure(Exit.BAD_INPUT, str(unknown), f"name one that is in {path}") from None
+    policies = [read_or_fail(source, "--policy") for source in asked.get("policies", ())]
+    return compared_worlds(before, after, policies, budget_s, set(asked["lose"]))
+
+
+def problem_of(path: str, data: bytes | None = None) -> Problem:
+    """The problem in a file, or in `data` of that name. Raises Failure."""
+    try:
+        return parse_problem(read_problem_bytes(path) if data is None else data)
+    except (ProblemError, OSError, EOFError, zlib.error) as error:
+        raise Failure(Exit.BAD_INPUT, f"{path}: {error}") from None
+
+
+def read_or_fail(source: str, name: str) -> Policy:
+    """The policy in a text. Raises Failure with each fault as NAME:LINE:COLUMN."""
+    try:
+        return read_policy(source)
+    except InvalidPolicy as invalid:
+        lines = "".join(
+            f"\n  {name}:{fault.line}:{fault.column}: {FieldError.__str__(fault)}"
+            for fault in invalid.faults
+        )
+        raise Failure(Exit.BAD_INPUT, f"{name} is not a policy:{lines}") from None
+
+
+def compared_worlds(
+    before: Problem,
+    after: Problem,
+    policies: Sequence[Policy] = (),
+    budget_s: float = 5.0,
+    lost: Collection[str] = (),
+) -> dict[str, Any]:
+    """Two problems decided and set beside each other, the second under policies too; `lost` are
+    clusters and regions that it is without."""
+    notes, governed = list[str](), frozenset[str]()
+    for policy in policies:
+        tried = under_policy(after, policy)
+        after, governed = tried.problem, governed | tried.governed
+        notes += [note for note in tried.notes if note not in notes]
     budget = Budget(cpu_s=budget_s)
     plans = decide(before, budget), decide(after, budget)
     known = {job.id for job in before.jobs}
-    subjects = [_subject(job, there=job.id in known) for job in after.jobs]
+    subjects = [
+        replace(_subject(job, there=job.id in known), affected=job.id in governed)
+        if job.id in known else _subject(job, there=False)
+        for job in after.jobs
+    ]  # fmt: skip
     compared = compare(subjects, (before, after), plans)
     told = comparison(side(before, plans[0]), side(after, plans[1]), compared.rows)
-    lost = set(asked["lose"])
     regions = {cluster.name: cluster.region for cluster in after.clusters}
     clusters = {pool.name: pool.cluster for pool in after.pools}
     running = {j.id: clusters[j.current_pool] for j in before.jobs if j.current_pool}
-    gone = {job for job, name in running.items() if lost & {name, regions[name]}}
+    gone = {job for job, name in running.items() if {name, regions[name]} & set(lost)}
     return {
         **told,
         "moved": compared.moved,
         "running": {"stay": len(running) - len(gone), "displaced": len(gone)},
-        "notes": [],
+        "governed": len(governed) if policies else None,
+        "notes": notes,
     }
 
 

@@ -1,16 +1,29 @@
-"""Today beside a changed world, as tables and lines. Pure."""
+"""Today beside a changed world, as tables and lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from broker.cli.exits import note
 from broker.cli.formatting import NONE, at, count, mapping, mappings, number, seconds, text, usd
-from broker.cli.output import Column, Table
+from broker.cli.output import Column, Table, say, show
 from broker.cli.replay_views import percent
 
 Document = Mapping[str, Any]
 _SIDES = ("today", "whatif")
+
+
+def show_worlds(told: Document) -> None:
+    """All of an answer: both sides, what it comes to, and who moves."""
+    show(side_table(told))
+    say()
+    for line in whatif_lines(told):
+        say(line)
+    say()
+    show(move_table(told).without_blank_columns())
+    for remark in told.get("notes") or ():
+        note(f"note: {text(remark)}")
 
 
 def side_table(told: Document) -> Table:
@@ -67,15 +80,19 @@ def whatif_lines(told: Document) -> list[str]:
     """Who moves and what it costs, in a line or two."""
     more = number(told.get("difference_usd")) or 0.0
     moved = number(told.get("moved")) or 0.0
-    jobs = "1 job goes" if moved == 1 else f"{moved:,.0f} jobs go"
+    one = moved == 1
+    jobs = "1 job goes" if one else f"{moved:,.0f} jobs go"
     cost = "for the same cost" if not round(more, 4) else (
         f"for {usd(abs(more))} {'more' if more > 0 else 'less'}"
     )  # fmt: skip
-    lines = [f"{jobs} elsewhere or come in or out, {cost}."]
+    lines = [f"{jobs} elsewhere or {'comes' if one else 'come'} in or out, {cost}."]
     displaced = number(at(told, "running", "displaced")) or 0.0
     stay = count(at(told, "running", "stay"))
     if displaced:
-        lines.append(f"{displaced:,.0f} running attempts start anew, {stay} stay where they are.")
+        anew = "1 running attempt starts" if displaced == 1 else (
+            f"{displaced:,.0f} running attempts start"
+        )  # fmt: skip
+        lines.append(f"{anew} anew, {stay} stay where they are.")
     return lines
 
 

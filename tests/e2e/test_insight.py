@@ -32,6 +32,12 @@ def test_a_decision_is_stored_decided_again_and_measured(laptop: Laptop) -> None
     plan = laptop.ok("plan", "--problem", str(saved), "--json").json
     assert plan["assignments"] == told["recorded"]["answer"]["assignments"]
 
+    policy = laptop.root.parent / "west.yaml"
+    policy.write_text("name: west\nrequire: {regions: [nowhere]}\n")
+    for words in (("--problem", str(saved)), ("--cycle", listed[-1]["cycle"])):
+        tried = laptop.ok("policy", "test", str(policy), *words, "--json").json
+        assert tried["governed"] == 1 and tried["moves"][0]["after"]["places"] == []
+
     def measured() -> bool:
         days = laptop.ok("decide", "stats", "--json").json["days"]
         return any((day["gain"] or {}).get("measured") for day in days)
@@ -49,7 +55,7 @@ def test_a_lost_region_is_asked_about_before_it_is_lost(laptop: Laptop) -> None:
     assert move["after"]["places"] == [] and "what if: lost" in move["after"]["waits"]
     assert told["running"] == {"stay": 0, "displaced": 1}
     shown = laptop.ok("whatif", "--lose", "us-east").out
-    assert "WHAT IF" in shown and "1 running attempts start anew" in shown
+    assert "WHAT IF" in shown and "1 running attempt starts anew" in shown
     assert laptop.job(job)["phase"] == "running", "nothing was done"
     laptop.ok("cancel", job)
 

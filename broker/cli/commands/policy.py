@@ -21,6 +21,8 @@ from broker.cli.policy_views import (
 )
 from broker.cli.sensitivity import sensitivity_of, shift_table, trial_table, verdict
 from broker.cli.session import ask, now
+from broker.cli.whatif_views import show_worlds
+from broker.client.decisions import stored_problem
 from broker.client.errors import Refused
 
 app = group("Routing policies: where jobs may run and what that may cost (alone: list).")
@@ -91,9 +93,25 @@ def show_policy(
 
 
 @app.command()
-def test(file: PolicyFile, as_json: Json = False) -> int:
-    """Which queued and recent jobs a policy would move, and what that costs (operators)."""
+def test(
+    file: PolicyFile,
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE[.gz]", help="On this problem instead; needs no broker."),
+    ] = None,
+    cycle: Annotated[
+        str | None, typer.Option(help="On this stored decision (`tradewind replay` lists them).")
+    ] = None,
+    budget_s: Annotated[float, typer.Option(help="CPU seconds for each decision on it.")] = 5.0,
+    as_json: Json = False,
+) -> int:
+    """Which queued and recent jobs a policy would move, and what that costs (operators).
+
+    With --problem or --cycle: what it would have moved in a saved problem.
+    """
     source = _read(file)
+    if problem is not None or cycle is not None:
+        return _test_on_saved((file, source), (problem, cycle), budget_s, as_json=as_json)
     try:
         trial = ask(lambda client: client.test_policy(source))
     except Refused as refused:
@@ -107,6 +125,31 @@ def test(file: PolicyFile, as_json: Json = False) -> int:
     show(move_table(trial).without_blank_columns())
     for remark in trial.get("notes") or ():
         note(f"note: {text(remark)}")
+    return Exit.OK
+
+
+def _test_on_saved(
+    policy: tuple[Path, str], saved: tuple[str | None, str | None], budget_s: float, *,
+    as_json: bool,
+) -> int:  # fmt: skip
+    from broker.cli.whatif_file import compared_worlds, problem_of, read_or_fail
+
+    read = read_or_fail(policy[1], str(policy[0]))
+    file, cycle = saved
+    if file is not None and cycle is not None:
+        raise Failure(Exit.BAD_INPUT, "a problem and a stored decision", "give one of them")
+    if cycle is not None:
+        data = ask(lambda client: stored_problem(client, cycle))
+        before = problem_of(f"cycle {cycle}", data)
+    else:
+        before = problem_of(str(file))
+    told = compared_worlds(before, before, [read], budget_s)
+    if as_json:
+        show_json(told)
+    else:
+        say(f"{policy[0]} governs {text(told['governed'])} of {len(before.jobs)} entries.")
+        say()
+        show_worlds(told)
     return Exit.OK
 
 

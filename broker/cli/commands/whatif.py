@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from broker.cli.commands.submit import prepare
-from broker.cli.exits import Exit, Failure, note
+from broker.cli.exits import Exit, Failure
 from broker.cli.job_options import JobOptions, read_job
 from broker.cli.options import Json
-from broker.cli.output import say, show, show_json
+from broker.cli.output import show_json
 from broker.cli.session import ask
 from broker.cli.whatif_options import read_price, read_quota, split_count
-from broker.cli.whatif_views import move_table, side_table, whatif_lines
+from broker.cli.whatif_views import show_worlds
 from broker.client.decisions import what_if
 
 Option = typer.Option
@@ -36,7 +36,8 @@ def whatif(
         Option(help="TENANT=N or TENANT@CLUSTER=N accelerators, or =none; repeatable."),
     ] = None,
     policy: Annotated[
-        list[Path] | None, Option(help="A policy that is put in force; repeatable (operators).")
+        list[Path] | None,
+        Option(help="A policy that is put in force; repeatable (operators; with FILE: anybody)."),
     ] = None,
     add: Annotated[
         list[str] | None,
@@ -59,28 +60,18 @@ def whatif(
         "prices": [read_price(text) for text in price or ()],
         "quotas": [read_quota(text) for text in quota or ()],
     }
+    changes["policies"] = [_read(file) for file in policy or ()]
     if problem is not None:
-        if policy:
-            text = "a planning problem has no policies"
-            raise Failure(Exit.BAD_INPUT, text, "leave --policy or --problem out")
         from broker.cli.whatif_file import whatif_of_file
 
         told = whatif_of_file(problem, changes, add or (), budget_s)
     else:
-        changes["policies"] = [_read(file) for file in policy or ()]
         changes["jobs"] = [_added(text) for text in add or ()]
         told = ask(lambda client: what_if(client, changes))
     if as_json:
         show_json(told)
         return Exit.OK
-    show(side_table(told))
-    say()
-    for line in whatif_lines(told):
-        say(line)
-    say()
-    show(move_table(told).without_blank_columns())
-    for remark in told.get("notes") or ():
-        note(f"note: {remark}")
+    show_worlds(told)
     return Exit.OK
 
 

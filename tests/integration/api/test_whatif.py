@@ -93,13 +93,13 @@ async def test_a_file_needs_no_broker(tmp_path: Path) -> None:
         assert "cost $5.00 $23.00" in lines
         assert "start now in c0 5 in 0s -" in lines and "start now in c1 - 7 in 0s" in lines
         assert "3 jobs go elsewhere or come in or out, for $18.00 more." in lines
-        assert "1 running attempts start anew, 0 stay where they are." in lines
+        assert "1 running attempt starts anew, 0 stay where they are." in lines
         assert "c c added t0 not there c1/p1 x 2 -" in lines
         code, out, _ = await tradewind(world, tmp_path, *words, "--json")
         assert sorted(move["job"] for move in json.loads(out)["moves"]) == ["a", "b", "c"]
         for words, told in (
             (["--lose", "mars"], "name one that is in p.json"),
-            (["--policy", "p.yaml"], "a planning problem has no policies"),
+            (["--policy", "p.yaml"], "p.yaml cannot be read"),
             (["--add", "p.json"], "--add: jobs[0].version: unknown key"),
         ):
             code, out, err = await tradewind(
