@@ -7,14 +7,17 @@ is called that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from broker.feedback.ports import JobEntry
-from federation.jobs import JobSpec
+from federation.jobs import MAX_REPLICAS, JobSpec
 from federation.units import format_utc
 
+SERIAL_PART = 0.1
+"""Of a gang's run time, what more nodes are taken not to make shorter."""
 RUNS_LEAST = 5
 """Fewer earlier runs say nothing of the next one."""
 
@@ -97,6 +100,40 @@ def alternatives(
             ends.append((found, f"{row['cluster']}/{row['pool']}", more_usd))
     ends.sort(key=lambda item: item[0].usual_ms)
     return [_alternative(found, f"in {name}", more_usd) for found, name, more_usd in ends[:3]]
+
+
+def more_nodes(spec: JobSpec) -> tuple[JobSpec, float] | None:
+    """A gang with a quarter more replicas, two at least, and what its run time is times; None for
+    what is no gang. A tenth of the run time is taken not to get shorter (Amdahl's law)."""
+    resources, before = spec.resources, spec.resources.replicas
+    after = min(before + max(2, before // 4), MAX_REPLICAS)
+    if before < 2 or after == before:
+        return None
+    factor = SERIAL_PART + (1 - SERIAL_PART) * before / after
+    shorter = {
+        name: max(1, math.ceil(said_s * factor))
+        for name in ("expected_runtime_s", "max_runtime_s")
+        if (said_s := getattr(spec, name))
+    }
+    bigger = resources.model_copy(update={"replicas": after})
+    return spec.model_copy(update={"resources": bigger, **shorter}), factor
+
+
+def on_more_nodes(
+    row: Mapping[str, Any], wide: Mapping[str, Any], runs: RunTime, more: tuple[int, float],
+    now_ms: int,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What more nodes would bring where they end it sooner; nothing otherwise. `row` and `wide` are
+    the places chosen without and with them, `more` so many nodes and the factor of the run time."""
+    start, later, (nodes, factor) = start_of(row), start_of(wide), more
+    if start is None or later is None:
+        return []
+    found = ending(later, RunTime(runs.usual_s * factor, runs.late_s * factor, "", ""), now_ms)
+    if found.usual_ms >= ending(start, runs, now_ms).usual_ms:
+        return []
+    more_usd = (wide["total_usd"] or 0.0) - (row["total_usd"] or 0.0)
+    what = f"+{nodes} nodes, if nine tenths of its work divide over them"
+    return [_alternative(found, what, more_usd)]
 
 
 def wider(found: Ending, copies: int, more_usd: float) -> dict[str, Any]:

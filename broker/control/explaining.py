@@ -28,6 +28,8 @@ from broker.control.endings import (
     alternatives,
     ending,
     ends_json,
+    more_nodes,
+    on_more_nodes,
     run_time,
     start_of,
     wider,
@@ -152,6 +154,7 @@ class Explainer:
         tasks, at_once = (spec.array.tasks.count if spec.array else 1), max(row["copies"], 1)
         found = ending(start, runs, now_ms, tasks, at_once)
         more = [] if spec.array else alternatives(answer["candidates"], row, runs, now_ms)
+        more += await self._on_more_nodes(job, spec, answer["chosen"], runs)
         if spec.array and spec.array.limit and spec.array.limit < tasks and answer["chosen"]:
             twice = replace(spec.array, limit=min(2 * spec.array.limit, tasks))
             wide = await self._decide(job, spec.model_copy(update={"array": twice}))
@@ -162,6 +165,20 @@ class Explainer:
                 more_usd = tasks * (_mean_usd(wide) - _mean_usd(answer))
                 more.append(wider(ending(start, runs, now_ms, tasks, copies), copies, more_usd))
         return ends_json(found, runs, spec.deadline_ms(job.created_ms), more)
+
+    async def _on_more_nodes(
+        self, job: Job, spec: JobSpec, chosen: Mapping[str, Any] | None, runs: RunTime
+    ) -> list[dict[str, Any]]:
+        """What a gang with more nodes would do, decided again."""
+        bigger = more_nodes(spec) if chosen is not None and spec.array is None else None
+        if chosen is None or bigger is None:
+            return []
+        wide = (await self._decide(job, bigger[0]))["chosen"]
+        nodes = bigger[0].resources.replicas - spec.resources.replicas
+        if wide is None:
+            return []
+        more = nodes, bigger[1]
+        return on_more_nodes(chosen, wide, runs, more, self._clock.now_ms())
 
     async def _run_time(self, job: Job, spec: JobSpec) -> RunTime | None:
         earlier: Sequence[JobEntry] = ()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from broker.control.endings import Ending, RunTime, ending, run_time
+from broker.control.endings import Ending, RunTime, ending, more_nodes, run_time
 from broker.control.viewing import Viewer
 from federation.jobs import parse_job_spec
 from federation.units import format_utc, parse_rfc3339_ms
@@ -124,3 +124,31 @@ async def test_a_running_job_that_slips_is_written_down_once_and_shown(fed: Fede
     await until(lambda: ended(fed, late, calm))
     await deadlines.look()
     assert not deadlines.slipping
+
+
+def test_what_more_nodes_are_taken_to_bring_is_stated() -> None:
+    gang = spec(expected_runtime="10h", max_runtime="20h", resources={"replicas": 4})
+    found = more_nodes(gang)
+    assert found is not None
+    bigger, factor = found
+    assert bigger.resources.replicas == 6 and factor == pytest.approx(0.1 + 0.9 * 4 / 6)
+    assert bigger.expected_runtime_s == 25_200 and bigger.max_runtime_s == 50_400
+    assert more_nodes(spec(resources={"replicas": 64}))[0].resources.replicas == 80  # type: ignore[index]
+    assert more_nodes(spec()) is None, "one node alone is no gang"
+
+
+async def test_a_gang_is_told_what_two_more_nodes_would_bring(fed: Federation) -> None:
+    assert fed.plane is not None
+    control = fed.plane.services.control
+    gang = spec(expected_runtime="10h", max_runtime="20h", resources={"replicas": 2, "cpus": 1})
+    told = await control.dry_run(gang, "default", ADA)
+    (other,) = told["ends"]["alternatives"]
+    assert other["what"] == "+2 nodes, if nine tenths of its work divide over them"
+    now_ms = fed.backends.clock.now_ms()
+    sooner_h = (parse_rfc3339_ms(other["expected_at"]) - now_ms) / 3_600_000
+    assert sooner_h == pytest.approx(5.5, abs=0.1), "a tenth of ten hours, and half of the rest"
+    assert told["chosen"]["cluster"] == "us-east", "where four find no room, but in eu-west"
+    assert other["difference_usd"] == pytest.approx(0.09 * 4 * 5.5 - 0.05 * 2 * 10, rel=0.02)
+    whole = spec(expected_runtime="10h", max_runtime="20h", resources={"replicas": 3, "cpus": 2})
+    told = await control.dry_run(whole, "default", ADA)
+    assert told["chosen"] and told["ends"]["alternatives"] == [], "five would not fit"
