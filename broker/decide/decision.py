@@ -146,7 +146,7 @@ def _whole(
     effort = meter.effort(meter.left_s * (_WHOLE_SHARE if tiered else 1.0))
     improver = Improver(case, best, solve, effort, hinted=solved)
     found = improver.run()
-    meter.charge_solver(effort.deterministic - improver.effort.deterministic)
+    meter.charge_solver(effort.deterministic - improver.effort.deterministic, whole=True)
     notes = (*start.notes, *found.notes)
     if not (solved or found.solved or notes) and len(case.options):
         notes = (_NOTHING_FOUND,)

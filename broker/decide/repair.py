@@ -23,7 +23,7 @@ _ENOUGH = 0.05
 """Part of all that is lost that a sweep must gain for another like it."""
 _HOLDING_S = 120e-9
 """CPU seconds by option for looking at a plan as a whole."""
-_STEP_S = 0.003
+_STEP_S = 0.006
 _STEP_CLASS_S = 0.5e-6
 _STEP_OPTION_S = 30e-9
 """CPU seconds of a step beside the solver: at least, by class, and by ten options."""

@@ -32,8 +32,10 @@ _TIER_ROUNDS = 2
 """Rounds of column generation that look at what tiers can reach: the rest is cost."""
 _ITERATIONS_BY_CLASS = 8
 _SMALL_SHARE = 0.25
-_REPAIR_SHARE = 0.35
-"""Of what is left after pricing, for repairs where another stage goes on."""
+_REPAIR_SHARE = 0.25
+_REPAIR_MOST_S = 0.4
+"""Of what is left after pricing, for repairs where another stage goes on: this part of it, and
+never more CPU seconds than that. The later stage starts from them and needs the rest more."""
 _TIER_SHARE = 0.3
 """Of what is left after the first pricing, for repairs that raise what tiers reach."""
 _RAISE_SHARE = 0.75
@@ -87,9 +89,10 @@ class Search:
             used = np.unique(np.concatenate([f.counts.nonzero()[0] for f in floor]))
             priced = self._cold(used, raising=spare_s > 0)
         left_s = self._meter.left_s
-        shared = 0 < spare_s < _REPAIR_SHARE * left_s
+        repair_s = min(_REPAIR_SHARE * left_s, _REPAIR_MOST_S)
+        shared = 0 < spare_s < left_s - repair_s
         if priced is not None and not self._rows.tiers:
-            self._improve(priced, _REPAIR_SHARE * left_s if shared else left_s)
+            self._improve(priced, repair_s if shared else left_s)
         elif priced is not None and not shared:
             priced = self._raise_and_cheapen(priced)
         by_floor = any(self._best is candidate for candidate in floor)
