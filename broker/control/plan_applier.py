@@ -59,6 +59,7 @@ class PlanApplier:
     _given: dict[str, int] = field(default_factory=dict)  # how many members have their place
     _untold: list[JobId] | None = None  # who is still to be told why they wait
     _folded: list[Attempt] = field(default_factory=list)
+    _promised: Counter[str] | None = None  # copies of arrays that still have to get their place
 
     @property
     def finished(self) -> bool:
@@ -162,12 +163,14 @@ class PlanApplier:
         if pool.cluster in self.closed:
             self.fallen.append(f"{pool.cluster} takes nothing any more")
             return
+        promised = self._left_for_others(assignment) if job.is_array else 0
         limit = admitted.spec.array.limit if admitted.spec.array else None
         width = min(assignment.count, copies_wanted(job, limit))
         if width < 1:
             self.fallen.append(f"{job.id} wants no more places")
             return
-        attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width))
+        tasks = first_tasks(job, width, promised) if job.is_array else Runs()
+        attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks))
         try:
             round_.fold(job, ev.AttemptPlaced(attempt))
         except Rejected as refused:
@@ -175,20 +178,29 @@ class PlanApplier:
         else:
             self._folded.append(attempt)
 
+    def _left_for_others(self, assignment: Assignment) -> int:
+        """Copies of an array that the plan has for places after this one."""
+        if self._promised is None:
+            self._promised = Counter()
+            for each in self.plan.assignments:
+                if not self._members(each.job):
+                    self._promised[self._job_of(each.job)] += each.count
+        self._promised[assignment.job] -= assignment.count
+        return max(self._promised[assignment.job], 0)
+
     def _attempt(
         self,
         job: Job,
         spec: JobSpec,
         pool: pm.Pool,
         round_: Round,
-        epoch_width: tuple[int, int],
+        epoch_width_tasks: tuple[int, int, Runs],
     ) -> Attempt:
-        epoch, width = epoch_width
+        epoch, width, tasks = epoch_width_tasks
         view = self.world.fleet.clusters[Cluster(pool.cluster)]
         short = pool.name.split("/", 1)[1]
         price = view.prices.get(short)
         seq = round_.next_seq(pool.cluster)
-        tasks = first_tasks(job, width) if job.is_array else Runs()
         resources = spec.resources
         start = self.world.start_at(pool.cluster, blobs_of(spec))
         per_replica = resources.accelerator_count or max(1, -(-resources.cpus_milli // 1000))

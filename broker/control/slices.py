@@ -14,9 +14,12 @@ ROUNDS_AHEAD = 4
 SECONDS_AHEAD = 5
 
 
-def first_tasks(job: Job, width: int) -> Runs:
-    """The tasks a new slice of this width begins with."""
-    return job.unassigned_tasks.take(ROUNDS_AHEAD * width)[0]
+def first_tasks(job: Job, width: int, promised: int = 0) -> Runs:
+    """The tasks a new slice of this width begins with. `promised`: so many copies has the same
+    plan for other places; a task is left for each of them."""
+    free = job.unassigned_tasks
+    most = max(width, free.count - promised)
+    return free.take(min(ROUNDS_AHEAD * width, most))[0]
 
 
 def top_up(job: Job, attempt: Attempt, now_ms: int) -> Runs | None:

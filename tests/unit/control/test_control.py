@@ -79,6 +79,23 @@ async def test_an_array_runs_every_task_once_without_a_decision_per_task(
     assert len(found.attempts) < 20
 
 
+@pytest.mark.parametrize("spec", [{}, {"placement": {"spread": "cluster"}}])
+async def test_tasks_ahead_at_one_site_leave_none_without_that_was_planned_elsewhere(
+    two_sites: Federation, spec: dict[str, Any]
+) -> None:
+    for site in two_sites.sites.sites.values():
+        site.hold = True
+    tasks = 2 if spec else 12  # eight slots at one site, and the rest at the other
+    (job,) = await submit(two_sites, array=f"0-{tasks - 1}", **spec)
+
+    def run_at() -> dict[str, int]:
+        found = two_sites.plane.services.projection.job(job) if two_sites.plane else None
+        return {str(a.cluster): a.tasks.count for a in found.live_attempts} if found else {}
+
+    await until(lambda: len(run_at()) == 2)
+    assert sum(run_at().values()) == tasks and min(run_at().values()) >= tasks // 4
+
+
 async def test_a_refused_job_goes_elsewhere(two_sites: Federation) -> None:
     two_sites.sites.sites["us-east"].refuse_next = ["capacity_taken"]
     (job,) = await submit(two_sites)

@@ -1,0 +1,209 @@
+"""What sites and operators state, and what jobs ask for, decides over the command line: extras,
+racks, nodes, data, prices by the hour, spot risk, maintenance. Each answer says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.local_federation import Laptop, until
+from tests.etcd_server import require_binary
+
+NOW = "2026-01-31"
+NIGHT_AND_DAY = [{"usd_per_accelerator_hour": 0.001}]
+
+
+def a_pool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "cpus": 8, "memory": "64GiB", "accelerators_per_node": 8, **more}
+
+
+def a_price(pool: str, usd: float, kind: str = "owned", **more: Any) -> dict[str, Any]:
+    said = {"pool": pool, "kind": kind, "usd_per_accelerator_hour": usd, "as_of": NOW}
+    return said | {"source": "test"} | more
+
+
+EAST = {
+    "inventory": [a_pool("cpu", extras={"matlab": 2}, domain="rack-1")],
+    "prices": [a_price("cpu", 0.05, hours=NIGHT_AND_DAY)],
+}
+WEST = {
+    "inventory": [
+        a_pool("cpu", nodes=3, cpus=4, accelerators_per_node=4),
+        a_pool("spot", accelerators_per_node=8),
+    ],
+    "prices": [
+        a_price("cpu", 0.02),
+        a_price("spot", 0.018, "spot", preemptions_per_hour=0.5),
+    ],
+}
+BROKER = {
+    "links": [
+        {"from": "eu-west", "to": "us-east", "egress_usd_per_gb": 0.0001, "gbps": 8,
+         "source": "test", "as_of": "2026-01-31T00:00:00Z"}
+    ]
+}  # fmt: skip
+
+
+def told(laptop: Laptop, **more: dict[str, Any]) -> None:
+    """Write settings over those there are, and let everything but etcd start anew."""
+    files = {name: laptop.home.agent_settings(name) for name in ("us-east", "eu-west")}
+    files["broker"] = laptop.home.broker_settings
+    for name, change in more.items():
+        file = files[name.replace("_", "-")]
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
+    for name, process in laptop.record.processes.items():
+        if name != "etcd":
+            os.kill(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A federation of two regions whose sites state more than a laptop's own."""
+    require_binary()
+    laptop = Laptop(tmp_path_factory.mktemp("laptop") / "up")
+    laptop.ok("up", "--detach", "--regions", "us-east,eu-west")
+    told(laptop, us_east=EAST, eu_west=WEST, broker=BROKER)
+
+    def stated() -> bool:
+        pools = {c["name"]: c["pools"] for c in laptop.clusters().values() if c["connected"]}
+        extras = [pool["extras"] for pool in pools.get("us-east", ())]
+        return extras == [[{"name": "matlab", "total": 2, "free": 2}]] and any(
+            pool["pool"] == "spot" and pool["price_kind"] for pool in pools.get("eu-west", ())
+        )
+
+    until(stated, 60, "both sites have told what they have")
+    yield laptop
+    laptop.clean_up()
+
+
+class Asked:
+    """A job file, asked about or submitted."""
+
+    def __init__(self, laptop: Laptop, **job: Any) -> None:
+        self._laptop = laptop
+        job = {"run": "sleep 600", "max_runtime": "1h", **job}
+        self._file = laptop.root.parent / "job.yaml"
+        self._file.write_text(yaml.safe_dump(job))
+
+    def table(self) -> dict[str, Any]:
+        """The candidate table by place, without submitting anything."""
+        answer = self._laptop.ok("submit", "--dry-run", "--json", str(self._file)).json
+        return {f"{row['cluster']}/{row['pool']}": row for row in answer["candidates"]}
+
+    def chosen(self) -> list[str]:
+        return [place for place, row in self.table().items() if row["chosen"]]
+
+    def submit(self) -> str:
+        return self._laptop.submit(str(self._file))
+
+
+def why_not(table: dict[str, Any], place: str) -> tuple[str, str]:
+    found = table[place]["why_not"]
+    return found["code"], found["text"]
+
+
+def test_a_price_of_the_hour_is_what_decides_and_is_shown(laptop: Laptop) -> None:
+    assert Asked(laptop).chosen() == ["us-east/cpu"]
+    prices = {(p["cluster"], p["pool"]): p for p in laptop.ok("prices", "--json").json["prices"]}
+    assert prices["us-east", "cpu"]["marginal_usd"] == 0.001
+    assert prices["eu-west", "spot"]["preemptions_per_hour"] == 0.5
+
+
+def test_spot_is_taken_where_checkpoints_bound_what_a_preemption_costs(laptop: Laptop) -> None:
+    west = {"clusters": ["eu-west"], "spot": True}
+    assert Asked(laptop, placement=west).chosen() == ["eu-west/cpu"]
+    kept = {"path": "/shared/ckpt", "interval": "5m"}
+    asked = Asked(laptop, placement=west, checkpoint=kept, run='echo "at $TRADEWIND_CHECKPOINT"')
+    table = asked.table()
+    assert table["eu-west/spot"]["chosen"]
+    assert 0 < table["eu-west/spot"]["terms"]["preemption_usd"] < 0.01
+    job = asked.submit()
+    assert laptop.run("wait", job).code == 0
+    assert laptop.ok("logs", job).out == "at /shared/ckpt\n"
+
+
+def test_extras_are_counted_over_the_jobs_that_hold_them(laptop: Laptop) -> None:
+    licensed = Asked(laptop, resources={"extras": {"matlab": 2}})
+    assert licensed.chosen() == ["us-east/cpu"]
+    first = licensed.submit()
+    until(lambda: laptop.job(first)["phase"] == "running", 30, "the first runs")
+    second = licensed.submit()
+    told = laptop.ok("explain", "--json", second).json["waiting"]
+    reasons = {each["cluster"]: each["code"] for each in told}
+    assert reasons == {"us-east": "no_extras", "eu-west": "no_extras"}
+    assert "0 of 2 matlab" in laptop.ok("clusters", "show", "us-east").out
+    laptop.ok("cancel", first)
+    until(lambda: laptop.job(second)["phase"] == "running", 30, "the licence is handed on")
+    laptop.ok("cancel", second)
+
+
+def test_a_gang_shares_a_node_or_a_rack_where_it_says_so(laptop: Laptop) -> None:
+    def gang(topology: str) -> Asked:
+        resources = {"replicas": 2, "cpus": 3, "topology": topology}
+        return Asked(laptop, resources=resources, placement={"clusters": ["eu-west"]})
+
+    assert gang("cluster").chosen() == ["eu-west/cpu"]
+    assert why_not(gang("node").table(), "eu-west/cpu")[0] in ("topology", "gang_too_large",
+                                                               "replica_too_large")  # fmt: skip
+    code, text = why_not(gang("rack").table(), "eu-west/cpu")
+    assert code == "no_rack" and "nobody said that they share one" in text
+    resources = {"replicas": 2, "cpus": 3, "topology": "node"}
+    job = Asked(laptop, resources=resources, run="sleep 1").submit()
+    assert laptop.run("wait", job).code == 0
+    assert laptop.job(job)["attempts"][0]["cluster"] == "us-east"
+
+
+def test_data_stays_goes_or_is_refused_as_its_way_is_stated(laptop: Laptop) -> None:
+    laptop.ok("datasets", "set", "faces", "--size", "10GB", "--region", "eu-west")
+    near = Asked(laptop, inputs=[{"dataset": "faces"}])
+    table = near.table()
+    assert table["us-east/cpu"]["chosen"], "the way costs a tenth of a cent"
+    assert table["us-east/cpu"]["egress_usd"] == pytest.approx(0.001)
+    assert table["us-east/cpu"]["transfer_s"] == pytest.approx(10.0)
+    laptop.ok("datasets", "set", "faces", "--size", "10TB", "--region", "eu-west")
+    assert near.chosen() == ["eu-west/cpu"]
+    laptop.ok("datasets", "set", "faces", "--size", "10GB", "--region", "us-east")
+    code, text = why_not(near.table(), "eu-west/cpu")
+    assert code == "data_missing" and "no link from there is stated" in text
+    words = ("--size", "10GB", "--region", "eu-west", "--residency", "eu-west")
+    laptop.ok("datasets", "set", "faces", *words)
+    assert why_not(near.table(), "us-east/cpu")[0] == "data_residency"
+    assert "faces" in laptop.ok("datasets").out
+    laptop.ok("datasets", "remove", "faces")
+    refused = laptop.run("submit", str(laptop.root.parent / "job.yaml"))
+    assert refused.code == 2 and "no such dataset" in refused.err
+
+
+def test_tasks_spread_over_regions(laptop: Laptop) -> None:
+    job = Asked(laptop, array="0-2", placement={"spread": "region"}).submit()
+
+    def places() -> list[str]:
+        live = [a for a in laptop.job(job)["attempts"] if a["phase"] == "running"]
+        return sorted(attempt["cluster"] for attempt in live)
+
+    until(lambda: places() == ["eu-west", "us-east"], 40, "a task in each region")
+    laptop.ok("cancel", job)
+
+
+def test_a_job_does_not_start_before_maintenance_that_it_would_run_into(laptop: Laptop) -> None:
+    rules = laptop.home.agent("us-east") / "site.yaml"
+    soon = datetime.now(UTC) + timedelta(minutes=40)
+    begin, end = (at.isoformat() for at in (soon, soon + timedelta(hours=3)))
+    window = {"reason": "new power", "start": begin, "end": end}
+    rules.write_text(yaml.safe_dump({"blackouts": [window]}))
+
+    def windows() -> Any:
+        return laptop.clusters()["us-east"]["site_rules"]["windows"]
+
+    until(windows, 60, "the site has told its window")
+    assert Asked(laptop, max_runtime="30m").chosen() == ["us-east/cpu"]
+    table = Asked(laptop, max_runtime="1h").table()
+    code, text = why_not(table, "us-east/cpu")
+    assert code == "maintenance" and "new power" in text and table["eu-west/cpu"]["chosen"]
+    rules.unlink()
