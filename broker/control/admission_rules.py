@@ -67,12 +67,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "write spread: cluster or region, or leave it out",
     ),
     (
-        "placement.anti_affinity",
-        lambda s: s.placement.anti_affinity,
-        "not supported yet",
-        f"{_LEAVE_OUT}, or name clusters under placement.avoid",
-    ),
-    (
         "outputs",
         lambda s: next((o.to for o in s.outputs if o.to), None),
         "this version brings results back as blobs and sends none to URIs",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
+from broker.control.affinity import Neighbours, neighbours
 from broker.control.policy_book import PolicyBook
 from broker.control.waitlist import WaitingClass, Waitlist, alike
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Reconcile, Terms
@@ -88,6 +89,7 @@ class Books:
         self._live: dict[str, dict[str, Attempt]] = {}
         self._ended: dict[str, dict[str, Attempt]] = {}
         self._dependents: dict[JobId, dict[JobId, None]] = {}
+        self._apart: dict[JobId, tuple[str, frozenset[str]]] = {}  # tenant, keys of labels avoided
         self.intents: dict[JobId, int] = {}
         self.dispatch_seqs: dict[str, int] = {}
         self.event_seqs: dict[str, int] = {}
@@ -149,6 +151,8 @@ class Books:
         self._admitted[job.id] = Admitted(
             spec, record.spec, digest, record.subject, record.traceparent, terms
         )
+        if spec.placement.anti_affinity:
+            self._keep_apart(job, frozenset(spec.placement.anti_affinity))
         return ""
 
     def _parse(self, raw: bytes) -> tuple[JobSpec, str, Terms]:
@@ -200,6 +204,16 @@ class Books:
             else:
                 self._unqueue(job.id)
 
+    def _keep_apart(self, job: Job, labels: frozenset[str]) -> None:
+        """Labels that somebody avoids decide from now on where jobs of its tenant go."""
+        if not labels <= self._watched(job.tenant):
+            tenants = ((each, self._jobs[each].tenant) for each in self._queued)
+            self._unseated.update({each: None for each, of in sorted(tenants) if of == job.tenant})
+        self._apart[job.id] = job.tenant, labels
+
+    def _watched(self, tenant: str) -> frozenset[str]:
+        return frozenset().union(*(keys for of, keys in self._apart.values() if of == tenant))
+
     def _depend(self, old: Job | None, job: Job | None) -> None:
         if old is not None:
             for each in old.awaits:
@@ -223,6 +237,7 @@ class Books:
                 book.get(attempt.cluster, {}).pop(attempt.uid, None)
         self._depend(old, None)
         self._dependents.pop(job, None)
+        self._apart.pop(job, None)
         self._admitted.pop(job, None)
         self._distrusted.pop(job, None)
         self._unqueue(job)
@@ -284,7 +299,8 @@ class Books:
                 del self._unseated[job_id]  # also where ruling it anew put it there
                 if admitted is not None:
                     job = self._jobs[job_id]
-                    self._waitlist.seat(job, alike(job, admitted.rules))
+                    watched = self._watched(job.tenant) if self._apart else frozenset()
+                    self._waitlist.seat(job, alike(job, admitted.rules, watched))
                 yield
 
     def waiting(self) -> Iterator[WaitingClass]:
@@ -307,6 +323,17 @@ class Books:
     def clusters(self) -> list[str]:
         """Clusters that have, or had, attempts."""
         return sorted(self._live.keys() | self._ended.keys())
+
+    def neighbours(self) -> Neighbours | None:
+        """Who is where; None where nobody keeps apart from anybody."""
+        if not self._apart:
+            return None
+
+        def spec_of(job: str) -> JobSpec | None:
+            admitted = self._admitted.get(JobId(job))
+            return admitted.spec if admitted else None
+
+        return neighbours((a for book in self._live.values() for a in book.values()), spec_of)
 
     def accountable(self, reflected: Mapping[str, int]) -> dict[str, list[Attempt]]:
         """By cluster, what its free figures must be corrected by: live attempts, and ended ones

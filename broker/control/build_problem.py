@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from broker.control.affinity import Neighbour, Neighbours, kept_apart
 from broker.control.closed_clusters import (
     avoided,
     clusters_held,
@@ -97,6 +98,7 @@ class World:
     preempted: Mapping[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
     links: Links = field(default_factory=dict)
     datasets: Datasets = field(default_factory=dict)
+    neighbours: Neighbours | None = None  # None: nobody keeps apart from anybody
 
     def start_at(self, cluster: str, blobs: Mapping[str, int]) -> StartEstimate:
         """The expected start of a job that needs these blobs there. Raises KeyError."""
@@ -148,7 +150,10 @@ class ProblemBuilder:
         """One job of the problem."""
         image = self._cold.image(waiting.spec)
         in_time = waiting.spec.placement.max_start_delay_s
-        rules = (_rules(waiting), None if in_time is None else image)
+        rules: Hashable = (_rules(waiting), None if in_time is None else image)
+        if self._world.neighbours is not None:
+            own = waiting.job.id if waiting.job.is_array else ""
+            rules = rules, tuple(sorted(waiting.spec.labels.items())), own
         known = self._excluded.get(rules)
         now_ms = self._world.now_ms
         if known is None:
@@ -323,6 +328,7 @@ def _excluded(
             or not_named(waiting.spec, view)
             or not_trusted(waiting.job, waiting.spec, view)
             or avoided(waiting.job, view, world.now_ms)
+            or _kept_apart(waiting, view, world)
             or spread_out(waiting.job, waiting.spec, view)
             or put_off(waiting.ruling, waiting.job, view, views, world.now_ms)
             or rtt_unknown(waiting.spec, view, distances.known)
@@ -334,7 +340,12 @@ def _excluded(
     return found
 
 
-
+def _kept_apart(waiting: Waiting, view: ClusterView, world: World) -> Refusal | None:
+    there = (world.neighbours or {}).get(str(view.identity.name), ())
+    if not there:
+        return None
+    job = waiting.job
+    return kept_apart(Neighbour.of(job.id, job.tenant, waiting.spec), view.identity.name, there)
 
 
 def _starts_late(spec: JobSpec, view: ClusterView, world: World) -> Refusal | None:

@@ -342,6 +342,7 @@ def snapshot(projection: Projection, books: Books, sources: Sources, now_ms: int
         preempted=sources.preemptions.snapshot(),
         links=sources.links,
         datasets=read_datasets(projection),
+        neighbours=books.neighbours(),
     )
 
 

@@ -270,6 +270,7 @@ class Explainer:
             self._office.starts.preemptions.snapshot(),
             self._office.links,
             read_datasets(self._projection),
+            self._office.term.books.neighbours() if self._office.term else None,
         )
 
     # What was decided before --------------------------------------------------------------------

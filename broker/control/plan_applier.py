@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from broker.control.affinity import Neighbour, kept_apart
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World
 from broker.control.cold_start import blobs_of
@@ -59,6 +60,7 @@ class PlanApplier:
     _given: dict[str, int] = field(default_factory=dict)  # how many members have their place
     _untold: list[JobId] | None = None  # who is still to be told why they wait
     _folded: list[Attempt] = field(default_factory=list)
+    _placed: dict[str, list[Neighbour]] = field(default_factory=dict)  # where some keep apart
     _promised: Counter[str] | None = None  # copies of arrays that still have to get their place
 
     @property
@@ -163,6 +165,9 @@ class PlanApplier:
         if pool.cluster in self.closed:
             self.fallen.append(f"{pool.cluster} takes nothing any more")
             return
+        if self._next_to_others(job, admitted.spec, pool.cluster):
+            self.fallen.append(f"{job.id} keeps apart from what has gone to {pool.cluster}")
+            return
         promised = self._left_for_others(assignment) if job.is_array else 0
         limit = admitted.spec.array.limit if admitted.spec.array else None
         width = min(assignment.count, copies_wanted(job, limit))
@@ -177,6 +182,17 @@ class PlanApplier:
             self.fallen.append(str(refused))
         else:
             self._folded.append(attempt)
+
+    def _next_to_others(self, job: Job, spec: JobSpec, cluster: str) -> bool:
+        """Whether the plan has placed somebody there that the job, or who the job, keeps apart
+        from: the next plan knows of it."""
+        if self.world.neighbours is None:
+            return False
+        one, there = Neighbour.of(job.id, job.tenant, spec), self._placed.setdefault(cluster, [])
+        if kept_apart(one, cluster, there) is not None:
+            return True
+        there.append(one)
+        return False
 
     def _left_for_others(self, assignment: Assignment) -> int:
         """Copies of an array that the plan has for places after this one."""

@@ -33,8 +33,9 @@ TEXTS_MAX = 1_000
 Age = tuple[int, JobId]
 
 
-def alike(job: Job, ruling: Ruling) -> Hashable:
-    """Equal for jobs that a decision need not tell apart. An array is like nothing else."""
+def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Hashable:
+    """Equal for jobs that a decision need not tell apart. An array is like nothing else.
+    `watched`: labels by which other jobs keep apart."""
     spec = ruling.spec
     return (
         job.id if job.is_array else "",
@@ -53,6 +54,7 @@ def alike(job: Job, ruling: Ruling) -> Hashable:
         ruling.round_trips,
         ruling.latency_usd_per_ms,
         ruling.conflicts,
+        tuple((key, spec.labels[key]) for key in sorted(watched) if key in spec.labels),
     )
 
 
