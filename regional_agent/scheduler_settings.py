@@ -12,6 +12,7 @@ from federation.accelerators import identify
 from federation.units import parse_duration_s
 from regional_agent.act.images import ImageWishes
 from regional_agent.gridengine.site import GridEngineSite
+from regional_agent.kubernetes.kubeconfig import Access, read_kubeconfig
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.ray.site import DASHBOARD, RaySite
 from regional_agent.slurm.site import SlurmSite
@@ -134,6 +135,8 @@ class KubernetesSettings(Part):
     host_path: str = ""
     mount: str = ""
     namespace: str = ""
+    kubeconfig: str = ""
+    context: str = ""
     url: Annotated[str, Field(pattern=r"^(https?://[^/\s]+)?$")] = ""
     token_file: str = ""
     ca_file: str = ""
@@ -157,20 +160,38 @@ class KubernetesSettings(Part):
         mount = Path(self.mount or self.host_path or state_dir)
         if not state_dir.absolute().is_relative_to(mount):
             raise ValueError(f"kubernetes.mount: {state_dir} does not lie below {mount}")
-        inside = not self.url
+        access = self._access(environ, state_dir)
         return KubernetesSite(
-            url=self.url or _service(environ),
-            namespace=self.namespace or _own_namespace(),
+            url=access.url,
+            namespace=self.namespace or access.namespace or _own_namespace(),
             image=self.image,
             mount=mount,
             volume_claim=self.volume_claim,
             host_path=self.host_path,
-            token_file=self.token_file or (str(SERVICE_ACCOUNT / "token") if inside else ""),
-            ca_file=self.ca_file or (str(SERVICE_ACCOUNT / "ca.crt") if inside else ""),
+            token_file=self.token_file or access.token_file,
+            ca_file=self.ca_file or access.ca_file,
+            cert_file=access.cert_file,
+            key_file=access.key_file,
             queue=self.queue,
             node_selector=self.node_selector,
             types=self.types,
         )
+
+
+    def _access(self, environ: Mapping[str, str], state_dir: Path) -> Access:
+        """By the kubeconfig, by a URL, or as the pod we run in."""
+        if self.kubeconfig and self.url:
+            raise ValueError("kubernetes: say kubeconfig or url, not both")
+        if self.context and not self.kubeconfig:
+            raise ValueError("kubernetes.context: goes with kubeconfig")
+        if self.kubeconfig:
+            path = Path(self.kubeconfig).expanduser()
+            return read_kubeconfig(path, self.context, state_dir / "kubernetes")
+        if self.url:
+            return Access(self.url)
+        files = {"token_file": "token", "ca_file": "ca.crt"}
+        own = {field: str(SERVICE_ACCOUNT / name) for field, name in files.items()}
+        return Access(_service(environ), **own)
 
 
 def _service(environ: Mapping[str, str]) -> str:

@@ -107,7 +107,8 @@ def local_site(
         api = KubernetesApi(settings.kubernetes)
         cluster = Kubernetes(api)
         jobs_find = replace(batch, env=settings.env)  # and the PATH of the image they run in
-        scheduler = _OverHttp(jobs_find, cluster, clock, reached, api.close)
+        scheduler = _OverHttp(jobs_find, cluster, clock, reached, cluster.close)
+        cluster.news = scheduler.look_soon
         return LocalSite(scheduler, (), _KubernetesSite(settings.kubernetes, cluster))
     pools = site_pools(settings)
     isolation = _found_isolation(settings, pools) if follow else Isolation()

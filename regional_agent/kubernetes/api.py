@@ -7,12 +7,13 @@ may not know is asked for strictly, so that an old one refuses instead of leavin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import aiohttp
@@ -21,9 +22,14 @@ from regional_agent.kubernetes.site import KubernetesSite
 
 SAID_CHARS_MAX = 300
 LABEL_SITE, LABEL_ATTEMPT = "tradewind.dev/site", "tradewind.dev/attempt"
-TAG, DIRECTORY, INDICES = (f"tradewind.dev/{each}" for each in ("tag", "directory", "indices"))
-"""Annotations of our Jobs: whose it is, where its files lie, which elements it has."""
+TAG, DIRECTORY, INDICES, REPLICAS = (
+    f"tradewind.dev/{each}" for each in ("tag", "directory", "indices", "replicas")
+)
+"""Annotations of our Jobs: whose it is, where its files lie, which elements it has, and of a gang
+(and of its pods) how many members."""
 FINALIZER = "tradewind.dev/end-on-record"
+JOB_NAME_OLD = "job-name"
+"""Before 1.27."""
 JOB_NAME, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 """Labels and annotations that the Job controller gives to pods."""
 MERGE = "application/merge-patch+json"
@@ -61,6 +67,8 @@ class Invalid(KubernetesRefused):
 
 _KINDS = {400: Invalid, 404: NotThere, 409: Conflict, 410: Expired, 422: Invalid}
 _TOO_MANY, _SERVER, _CLIENT = 429, 500, 400
+WATCH_S = 240
+"""After so long the server ends a watch, and the next goes on where it was."""
 
 
 @dataclass(slots=True)
@@ -79,17 +87,17 @@ class KubernetesApi:
 
     async def version(self) -> str:
         """The server's version, such as `v1.33.1`."""
-        return str((await self._ask("GET", "/version"))["gitVersion"])
+        return str((await self.ask("GET", "/version"))["gitVersion"])
 
     async def create_job(self, body: Object) -> Object:
         """Raises Conflict where the name is taken, Invalid for a Job the server does not
         understand."""
-        return await self._ask("POST", self._jobs() + "?fieldValidation=Strict", body)
+        return await self.ask("POST", self._jobs() + "?fieldValidation=Strict", body)
 
     async def job(self, name: str) -> Object | None:
         """One Job by its name."""
         try:
-            return await self._ask("GET", self._jobs(name))
+            return await self.ask("GET", self._jobs(name))
         except NotThere:
             return None
 
@@ -97,11 +105,27 @@ class KubernetesApi:
         """This site's Jobs."""
         return await self._list(self._jobs() + self._ours())
 
+    async def create_service(self, body: Object) -> Object:
+        """As `create_job`."""
+        return await self.ask("POST", f"{self._space()}/services?fieldValidation=Strict", body)
+
+    async def service(self, name: str) -> Object | None:
+        """One service by its name."""
+        try:
+            return await self.ask("GET", f"{self._space()}/services/{quote(name)}")
+        except NotThere:
+            return None
+
+    async def patch_service(self, name: str, patch: Object) -> None:
+        """Merge into a service; nothing if there is none."""
+        with contextlib.suppress(NotThere):
+            await self.ask("PATCH", f"{self._space()}/services/{quote(name)}", patch, MERGE)
+
     async def patch_job(self, name: str, patch: Object) -> bool:
         """Merge into a Job; False if there is none, or if it is not any more at the
         `resourceVersion` in the patch."""
         try:
-            await self._ask("PATCH", self._jobs(name), patch, MERGE)
+            await self.ask("PATCH", self._jobs(name), patch, MERGE)
         except (NotThere, Conflict):
             return False
         return True
@@ -118,6 +142,14 @@ class KubernetesApi:
     async def pods(self) -> list[Object]:
         """Pods of this site's Jobs."""
         return await self._list(f"{self._space()}/pods{self._ours()}")
+
+    def of_jobs(self) -> Collected:
+        """This site's Jobs, to be watched."""
+        return Collected(self, self._jobs() + self._ours())
+
+    def of_pods(self) -> Collected:
+        """Pods of this site's Jobs, to be watched."""
+        return Collected(self, f"{self._space()}/pods{self._ours()}")
 
     async def all_pods(self) -> tuple[list[Object], bool]:
         """Pods that hold something of a node, and whether they are those of all namespaces: the
@@ -147,28 +179,49 @@ class KubernetesApi:
         return "?labelSelector=" + quote(f"{LABEL_SITE}={self.site.mark()}")
 
     async def _list(self, path: str) -> list[Object]:
-        return list((await self._ask("GET", path)).get("items") or ())
+        return (await self.listed(path))[0]
+
+    async def listed(self, path: str) -> tuple[list[Object], str]:
+        """What a collection holds, and the version that is of."""
+        found = await self.ask("GET", path)
+        return list(found.get("items") or ()), str(found["metadata"].get("resourceVersion", ""))
+
+    async def watch(self, path: str, version: str) -> AsyncIterator[Object]:
+        """Events of a collection; silence beyond its time ends it like an error."""
+        more = f"&watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"
+        url = f"{self.site.url}{path}{more}&resourceVersion={quote(version)}"
+        patience = aiohttp.ClientTimeout(total=None, sock_read=WATCH_S + self.site.within_s)
+        session, headers = await self._connected()
+        try:
+            async with session.get(
+                url, headers=headers, timeout=patience, allow_redirects=False
+            ) as answer:
+                if answer.status >= _CLIENT:
+                    self._raise(answer.status, (await answer.read()).decode(errors="replace"))
+                async for event in _lines(answer.content):
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
+            why = str(problem) or type(problem).__name__
+            raise KubernetesSilent(f"Kubernetes cannot be watched: {why}") from problem
 
     async def _delete(self, path: str, options: Object) -> None:
         try:
             kind = {"kind": "DeleteOptions", "apiVersion": "v1"}
-            await self._ask("DELETE", path, kind | dict(options))
+            await self.ask("DELETE", path, kind | dict(options))
         except NotThere:
             return
 
-    async def _ask(
+    async def ask(
         self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
     ) -> Object:
+        """Any request, answered by an object."""
         try:
             status, text = await self._sent(method, path, body, kind)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
             why = str(problem) or type(problem).__name__
             raise KubernetesSilent(f"Kubernetes cannot be asked: {why}") from problem
-        if status >= _SERVER or status == _TOO_MANY:
-            raise KubernetesSilent(f"Kubernetes answers {status}: {_said(text)}")
         if status >= _CLIENT:
-            refused = _KINDS.get(status, KubernetesRefused)
-            raise refused(status, _said(text))
+            self._raise(status, text)
         try:
             found = json.loads(text)
         except ValueError as problem:
@@ -177,11 +230,17 @@ class KubernetesApi:
             raise KubernetesSilent(f"Kubernetes answers no object: {_said(text)}")
         return found
 
-    async def _sent(
-        self, method: str, path: str, body: Object | None, kind: str
-    ) -> tuple[int, str]:
+    def _raise(self, status: int, text: str) -> NoReturn:
+        if status >= _SERVER or status == _TOO_MANY:
+            raise KubernetesSilent(f"Kubernetes answers {status}: {_said(text)}")
+        raise _KINDS.get(status, KubernetesRefused)(status, _said(text))
+
+    async def _connected(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        """A session, and the headers of a request."""
         if self._session is None:
             trust = ssl.create_default_context(cafile=self.site.ca_file or None)
+            if self.site.cert_file:
+                trust.load_cert_chain(self.site.cert_file, self.site.key_file or None)
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=self.site.within_s),
                 connector=aiohttp.TCPConnector(ssl=trust),
@@ -190,15 +249,46 @@ class KubernetesApi:
         if self.site.token_file:  # read anew: the cluster replaces it every hour
             token = await asyncio.to_thread(Path(self.site.token_file).read_text)
             headers["Authorization"] = f"Bearer {token.strip()}"
+        return self._session, headers
+
+    async def _sent(
+        self, method: str, path: str, body: Object | None, kind: str
+    ) -> tuple[int, str]:
+        session, headers = await self._connected()
         data = None
         if body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), kind
         url = self.site.url + path
-        async with self._session.request(
+        async with session.request(
             method, url, data=data, headers=headers, allow_redirects=False
         ) as answer:
             raw = await answer.read()
             return answer.status, raw.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A collection by its path, for `Watched`."""
+
+    api: KubernetesApi
+    path: str
+
+    async def listed(self) -> tuple[list[Object], str]:
+        """Everything, and the version it is of."""
+        return await self.api.listed(self.path)
+
+    def watch(self, version: str) -> AsyncIterator[Object]:
+        """Events after a version."""
+        return self.api.watch(self.path, version)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[Object]:
+    """A JSON object a line, however long."""
+    rest = b""
+    async for piece in content.iter_any():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in filter(None, whole):
+            yield json.loads(line)
 
 
 def _said(text: str) -> str:

@@ -17,7 +17,9 @@ from regional_agent.kubernetes.api import (
     INDICES,
     LABEL_ATTEMPT,
     LABEL_SITE,
+    REPLICAS,
     TAG,
+    Object,
 )
 from regional_agent.kubernetes.cards import GPU, affinity
 from regional_agent.kubernetes.site import KubernetesSite
@@ -44,6 +46,8 @@ class JobWanted:
     user: int
     group: int
     indices: Runs | None = None
+    replicas: int = 1
+    image: str = ""
     width: int = 1
     accelerator: str = ""
     products: tuple[str, ...] = ()
@@ -63,11 +67,18 @@ def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         LABEL_ATTEMPT: wanted.uid,
     }
     notes = {TAG: wanted.tag, DIRECTORY: str(wanted.script.parent)}
+    template: dict[str, Any] = {"metadata": {"labels": labels}, "spec": _pod(site, wanted)}
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
-        "template": {"metadata": {"labels": labels}, "spec": _pod(site, wanted)},
+        "template": template,
     }
+    if wanted.replicas > 1:  # one member that fails ends the others: backoffLimit
+        spec |= {"completionMode": "Indexed"}
+        spec |= dict.fromkeys(("completions", "parallelism"), wanted.replicas)
+        notes[REPLICAS] = str(wanted.replicas)
+        template["metadata"]["annotations"] = {REPLICAS: notes[REPLICAS]}
+        template["spec"]["subdomain"] = wanted.name
     if wanted.indices is not None:
         notes[INDICES] = str(wanted.indices)
         del spec["backoffLimit"]  # of the whole: one that fails would end the others
@@ -88,6 +99,31 @@ def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = site.queue
         spec["suspend"] = True  # until Kueue lets it go, also where its webhook is away
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def service(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
+    """The headless service by which members of a gang find each other, ready or not:
+    https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/"""
+    labels = {
+        "app.kubernetes.io/managed-by": "tradewind",
+        LABEL_SITE: site.mark(),
+        LABEL_ATTEMPT: wanted.uid,
+    }
+    metadata = {"name": wanted.name, "labels": labels, "annotations": {TAG: wanted.tag}}
+    selector = {LABEL_SITE: site.mark(), LABEL_ATTEMPT: wanted.uid}
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+
+def owned_by(job: Object) -> dict[str, Any]:
+    """The patch by which something goes when its Job does."""
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+    }
+    return {"metadata": {"ownerReferences": [owner]}}
 
 
 def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -131,6 +167,8 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     ]
     if wanted.indices is not None:
         env.append({"name": "TW_OFFSET", "value": str(wanted.indices.runs[0][0])})
+    if wanted.replicas > 1:
+        env.append({"name": "TW_SERVICE", "value": wanted.name})
     requests = {"cpu": f"{max(wanted.cpus_milli, 1)}m"}
     limits: dict[str, str] = {}
     if wanted.memory_bytes:
@@ -141,7 +179,7 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         env.append({"name": "CUDA_VISIBLE_DEVICES", "value": shown})
     return {
         "name": CONTAINER,
-        "image": site.image,
+        "image": wanted.image or site.image,
         "command": ["/bin/sh", str(wanted.script)],
         "workingDir": str(wanted.work),
         "env": env,

@@ -15,6 +15,7 @@ class KubernetesSite:
 
     Exactly one of `volume_claim` and `host_path` says where the nodes find what the agent has
     at `mount`, at or above its state directory; pods find their attempt's under the same path.
+    `cert_file`, `key_file`: a client certificate, where one is used.
     `queue`: a LocalQueue of Kueue, empty for none. `types`: what the label
     `nvidia.com/gpu.product` means where it leaves that open."""
 
@@ -26,6 +27,8 @@ class KubernetesSite:
     host_path: str = ""
     token_file: str = ""
     ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
     queue: str = ""
     node_selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -9,7 +9,16 @@ from typing import Any
 
 from federation.runs import Runs, parse_runs
 from federation.units import parse_rfc3339_ms
-from regional_agent.kubernetes.api import DIRECTORY, INDEX, INDICES, JOB_NAME, TAG, Object
+from regional_agent.kubernetes.api import (
+    DIRECTORY,
+    INDEX,
+    INDICES,
+    JOB_NAME,
+    JOB_NAME_OLD,
+    REPLICAS,
+    TAG,
+    Object,
+)
 
 BOUND, TERMINAL = "nodeName", ("Succeeded", "Failed")
 NODE_GONE = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
@@ -44,6 +53,16 @@ class JobTold:
         """Of its elements; None if it is no array."""
         said = self.note.get(INDICES, "")
         return parse_runs(said) if said else None
+
+    @property
+    def replicas(self) -> int:
+        """Members of a gang; 1 if it is none."""
+        return int(self.note.get(REPLICAS, 1))
+
+    @property
+    def active(self) -> int:
+        """Pods that have not ended, as its controller counted them last."""
+        return int((self.body.get("status") or {}).get("active") or 0)
 
     @property
     def deleted(self) -> bool:
@@ -95,7 +114,8 @@ def jobs_told(jobs: Iterable[Object], pods: Iterable[Object]) -> list[JobTold]:
     """Our Jobs with their pods."""
     by_job: dict[str, list[Object]] = defaultdict(list)
     for pod in pods:
-        by_job[(pod["metadata"].get("labels") or {}).get(JOB_NAME, "")].append(pod)
+        labels = pod["metadata"].get("labels") or {}
+        by_job[labels.get(JOB_NAME) or labels.get(JOB_NAME_OLD, "")].append(pod)
     found = []
     for job in jobs:
         newest: dict[int, Object] = {}

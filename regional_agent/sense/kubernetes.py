@@ -16,6 +16,7 @@ from regional_agent.kubernetes.api import (
     JOB_NAME,
     LABEL_ATTEMPT,
     LABEL_SITE,
+    REPLICAS,
     KubernetesApi,
     Object,
 )
@@ -91,7 +92,11 @@ def put_together(
     for pod in pods:
         node = pod["spec"].get("nodeName")
         if node in where and (uid := _uid(site, pod)) in ours:
-            running[uid].append((where[node],))
+            gang = REPLICAS in (pod["metadata"].get("annotations") or {})
+            if gang and running[uid]:
+                running[uid][0] += (where[node],)
+            else:
+                running[uid].append((where[node],))
     others = [
         pod for pod in pods
         if JOB_NAME in (pod["metadata"].get("labels") or {}) and _uid(site, pod) not in ours

@@ -46,6 +46,11 @@ def requests_of(pod: Object) -> dict[str, float]:
     return found
 
 
+Event = tuple[int, str, Object, dict[str, Object]]
+"""Version, kind, the object as it was then, and the collection it belongs to."""
+EVENTS_KEPT = 5_000
+
+
 class Store:
     """Objects by kind and name, each with a uid and the version of its last change."""
 
@@ -53,16 +58,38 @@ class Store:
         self.jobs: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, Object] = {}
-        self.versions = itertools.count(1)
+        self.services: dict[str, Object] = {}
+        self.newest = 0
+        self.oldest = 0
+        """Events up to this version are forgotten."""
+        self._uids = itertools.count(1)
+        self._kinds: dict[str, dict[str, Object]] = {}
+        self._events: list[Event] = []
 
-    def touch(self, thing: Object) -> None:
-        thing["metadata"]["resourceVersion"] = str(next(self.versions))
+    def touch(self, thing: Object, kind: str = "MODIFIED") -> None:
+        self.newest += 1
+        thing["metadata"]["resourceVersion"] = str(self.newest)
+        of = self._kinds[thing["metadata"]["uid"]]
+        self._events.append((self.newest, kind, copy.deepcopy(thing), of))
+        del self._events[:-EVENTS_KEPT]
 
     def add(self, kind: dict[str, Object], thing: Object) -> None:
         metadata = thing["metadata"]
-        metadata |= {"uid": f"uid-{next(self.versions)}", "creationTimestamp": now()}
+        metadata |= {"uid": f"uid-{next(self._uids)}", "creationTimestamp": now()}
         kind[metadata["name"]] = thing
-        self.touch(thing)
+        self._kinds[metadata["uid"]] = kind
+        self.touch(thing, "ADDED")
+
+    def remove(self, kind: dict[str, Object], name: str) -> None:
+        self.touch(kind.pop(name), "DELETED")
+
+    def events_after(self, version: int) -> list[Event]:
+        return [event for event in self._events if event[0] > version]
+
+    def compact(self) -> None:
+        """Forget what was; only what is can be listed."""
+        self._events.clear()
+        self.oldest = self.newest
 
 
 class Cluster:
@@ -105,7 +132,7 @@ class Cluster:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         for name, process in self._processes.items():
-            _kill_tree(name)
+            kill_tree(name)
             await process.wait()
 
     async def _run(self) -> None:
@@ -142,7 +169,11 @@ class Cluster:
                 if spec.get("suspend"):
                     self._suspended.add(pod["metadata"]["name"])
                 self.delete_pod(pod)
-            self._make_pods(job, live, wanted)
+            if spec.get("backoffLimit") == 0 and status.get("failed"):
+                for pod in live:  # the limit is reached: what runs is ended
+                    self.delete_pod(pod)
+            else:
+                self._make_pods(job, live, wanted)
             self._conclude(job, live)
         status["active"] = len(live)
         if status != before:
@@ -195,7 +226,9 @@ class Cluster:
         succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
         count = spec.get("completions", 1)
         if spec.get("completionMode") == "Indexed":
-            done, bad, reason = succeeded + failed >= count, failed > 0, "FailedIndexes"
+            limited = spec.get("backoffLimit") == 0 and failed > 0
+            reason = "BackoffLimitExceeded" if limited else "FailedIndexes"
+            done, bad = limited or succeeded + failed >= count, failed > 0
         else:
             done, bad, reason = succeeded + failed > 0, failed > 0, "BackoffLimitExceeded"
         if done and not live:
@@ -209,7 +242,7 @@ class Cluster:
         name, phase = pod["metadata"]["name"], pod["status"]["phase"]
         if phase in TERMINAL:
             if "deletionTimestamp" in pod["metadata"] and not pod["metadata"]["finalizers"]:
-                self.store.pods.pop(name, None)
+                self.store.remove(self.store.pods, name)
         elif name in self._processes:
             await self._watch(pod)
         elif "deletionTimestamp" in pod["metadata"]:
@@ -246,7 +279,7 @@ class Cluster:
         name = pod["metadata"]["name"]
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name}
         for each in container["env"]:
-            env[each["name"]] = each["value"] if "value" in each else _field(pod, each)
+            env[each["name"]] = each["value"] if "value" in each else field(pod, each)
         self.ran.append(name)
         self._processes[name] = await asyncio.create_subprocess_exec(
             *container["command"], env=env, cwd=container["workingDir"], start_new_session=True,
@@ -266,15 +299,15 @@ class Cluster:
     async def _watch(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
         process, limit = self._processes[name], self._limits[name]
-        if limit and _rss(name) > limit:
+        if limit and rss(name) > limit:
             self._killed_for[name] = "OOMKilled"
-            _kill_tree(name)
+            kill_tree(name)
         if time.monotonic() > self._deadlines.get(name, float("inf")):
             self._killed_for[name] = "DeadlineExceeded"
-            _kill_tree(name)
+            kill_tree(name)
         if process.returncode is None:
             return
-        _kill_tree(name)  # a container ends with its first process
+        kill_tree(name)  # a container ends with its first process
         del self._processes[name]
         code = process.returncode
         code = 128 - code if code < 0 else code
@@ -312,7 +345,7 @@ class Cluster:
 
     def _kill_late(self, name: str) -> None:
         if name in self._processes:
-            _kill_tree(name)
+            kill_tree(name)
 
     def delete_job(self, job: Object, policy: str) -> None:
         job["metadata"].setdefault("finalizers", [])
@@ -338,17 +371,21 @@ class Cluster:
             finalizers.remove("foregroundDeletion")
             self.store.touch(job)
         if not finalizers:
-            del self.store.jobs[name]
+            self.store.remove(self.store.jobs, name)
+            for service, body in list(self.store.services.items()):
+                owners = body["metadata"].get("ownerReferences") or ()
+                if any(each["uid"] == job["metadata"]["uid"] for each in owners):
+                    self.store.remove(self.store.services, service)
 
     # What may befall it ---------------------------------------------------------------------
 
     async def node_dies(self, name: str) -> None:
         """Power off and its object deleted: the pod collector fails and deletes its pods."""
-        self.store.nodes.pop(name)
+        self.store.remove(self.store.nodes, name)
         for pod in list(self.store.pods.values()):
             if pod["spec"].get("nodeName") == name and pod["status"]["phase"] not in TERMINAL:
                 pod_name = pod["metadata"]["name"]
-                _kill_tree(pod_name)
+                kill_tree(pod_name)
                 process = self._processes.pop(pod_name, None)
                 if process is not None:
                     await process.wait()
@@ -390,7 +427,7 @@ def _may_go(pod: Object, node: Object) -> bool:
     return True
 
 
-def _field(pod: Object, said: Object) -> str:
+def field(pod: Object, said: Object) -> str:
     path = said["valueFrom"]["fieldRef"]["fieldPath"]
     known = {"metadata.name": pod["metadata"]["name"], "spec.nodeName": pod["spec"]["nodeName"]}
     if path.startswith("metadata.annotations['"):
@@ -408,14 +445,14 @@ def _members(pod: str) -> Iterator[int]:
                     yield int(entry)
 
 
-def _kill_tree(pod: str) -> None:
+def kill_tree(pod: str) -> None:
     for _ in range(3):
         for pid in _members(pod):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _rss(pod: str) -> int:
+def rss(pod: str) -> int:
     total = 0
     for pid in _members(pod):
         with contextlib.suppress(OSError, IndexError):

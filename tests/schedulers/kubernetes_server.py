@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.schedulers.kubernetes_cluster import Cluster, Object
+from tests.schedulers.kubernetes_cluster import TICK_S, Cluster, Object
 
 TOKEN = "contract-token"  # noqa: S105
 NAMESPACE = "tradewind"
@@ -29,7 +29,7 @@ JOB_FIELDS = {
     "spec.template.spec": {
         "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds",
         "automountServiceAccountToken", "enableServiceLinks", "securityContext", "containers",
-        "volumes", "nodeSelector", "tolerations", "affinity",
+        "volumes", "nodeSelector", "tolerations", "affinity", "subdomain",
     },
     "spec.template.spec.securityContext": {
         "runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile",
@@ -62,12 +62,20 @@ class KubernetesServer:
         self.refused: list[str] = []
         """Requests no server would take: the agent is to make none."""
         self.requests: list[str] = []
+        self.watches = self.watch_requests = 0
+        self.bookmarks = True
+        self.gone_in_stream = "event"
+        """How a version that is history is refused: `event` within the stream, or `status`."""
+        self.cut = asyncio.Event()
+        self.busy = False
+        """Takes no watch for now."""
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int = 0) -> None:
         app = web.Application()
         jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        services = f"/api/v1/namespaces/{NAMESPACE}/services"
         for verb, path, answer in (
             ("GET", "/version", self._version),
             ("GET", jobs, self._jobs),
@@ -79,6 +87,9 @@ class KubernetesServer:
             ("GET", "/api/v1/pods", self._pods),
             ("DELETE", pods + "/{name}", self._delete_pod),
             ("GET", "/api/v1/nodes", self._nodes),
+            ("POST", services, self._create_service),
+            ("GET", services + "/{name}", self._service),
+            ("PATCH", services + "/{name}", self._patch_service),
         ):
             app.router.add_route(verb, path, self._checked(answer))
         app.router.add_route("*", "/{any:.*}", self._checked(self._nowhere))
@@ -91,19 +102,24 @@ class KubernetesServer:
         await self.cluster.start()
 
     async def stop(self) -> None:
+        self.busy = True
+        self.cut_watches()
         await self.cluster.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
     def _checked(self, answer: Any) -> Any:
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             self.requests.append(f"{request.method} {request.path}")
             try:
                 if request.headers.get("Authorization") != f"Bearer {TOKEN}":
                     raise Refused(401, "Unauthorized", "Unauthorized")
-                code, body = await answer(request)
+                found = await answer(request)
+                if isinstance(found, web.StreamResponse):
+                    return found
+                code, body = found
             except Refused as refused:
-                if refused.code not in (404, 409) or request.path.startswith("/apis/x"):
+                if refused.code not in (404, 409, 410, 503) or request.path.startswith("/apis/x"):
                     self.refused.append(f"{request.method} {request.path_qs}: {refused}")
                 code = refused.code
                 body = {
@@ -123,10 +139,14 @@ class KubernetesServer:
 
     # Reading --------------------------------------------------------------------------------
 
-    async def _jobs(self, request: web.Request) -> tuple[int, Object]:
+    async def _jobs(self, request: web.Request) -> tuple[int, Object] | web.StreamResponse:
+        if "watch" in request.query:
+            return await self._watch(request, self.cluster.store.jobs)
         return 200, self._list("JobList", self.cluster.store.jobs, request)
 
-    async def _pods(self, request: web.Request) -> tuple[int, Object]:
+    async def _pods(self, request: web.Request) -> tuple[int, Object] | web.StreamResponse:
+        if "watch" in request.query:
+            return await self._watch(request, self.cluster.store.pods)
         found = self._list("PodList", self.cluster.store.pods, request)
         if self.cluster.strange:
             for pod in found["items"]:
@@ -139,6 +159,44 @@ class KubernetesServer:
 
     async def _job(self, request: web.Request) -> tuple[int, Object]:
         return 200, _shown(self._one(self.cluster.store.jobs, request))
+
+    async def _watch(self, request: web.Request, of: dict[str, Object]) -> web.StreamResponse:
+        """Events after a version, until the time is over or a test cuts the line."""
+        if request.query.get("allowWatchBookmarks") != "true" or "timeoutSeconds" not in (
+            request.query
+        ):
+            raise Refused(400, "BadRequest", "the agent asks for bookmarks and an end")
+        self.watch_requests += 1
+        if self.busy:
+            raise Refused(503, "ServiceUnavailable", "the apiserver is starting")
+        at = told = int(request.query["resourceVersion"])
+        if self.gone_in_stream == "status" and at < self.cluster.store.oldest:
+            raise Refused(410, "Expired", "too old resource version")
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await answer.prepare(request)
+        self.watches += 1
+        cut = self.cut
+        while not cut.is_set() and request.transport is not None:
+            if at < self.cluster.store.oldest:
+                status = {"kind": "Status", "code": 410, "message": "too old resource version"}
+                await _tell(answer, "ERROR", status)
+                break
+            for version, kind, thing, owner in self.cluster.store.events_after(at):
+                at = version
+                if owner is of and _matches(thing, request):
+                    told = version
+                    await _tell(answer, kind, _shown(thing))
+            at = max(at, self.cluster.store.newest)
+            if self.bookmarks and at > told:
+                told = at
+                await _tell(answer, "BOOKMARK", {"metadata": {"resourceVersion": str(at)}})
+            await asyncio.sleep(TICK_S)
+        return answer
+
+    def cut_watches(self) -> None:
+        """As a proxy or a restart does."""
+        self.cut.set()
+        self.cut = asyncio.Event()
 
     def _one(self, kind: dict[str, Object], request: web.Request) -> Object:
         name = request.match_info["name"]
@@ -161,7 +219,7 @@ class KubernetesServer:
             if not sign or key != "status.phase" or kind != "PodList":
                 raise Refused(400, "BadRequest", f"field label not supported: {term}")
             items = [i for i in items if i["status"]["phase"] != value]
-        version = str(next(self.cluster.store.versions))
+        version = str(self.cluster.store.newest)
         return {"kind": kind, "metadata": {"resourceVersion": version}, "items": items}
 
     # Writing --------------------------------------------------------------------------------
@@ -180,6 +238,35 @@ class KubernetesServer:
         self.cluster.store.add(self.cluster.store.jobs, job)
         return 201, _shown(job)
 
+    async def _service(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._one(self.cluster.store.services, request)
+
+    async def _create_service(self, request: web.Request) -> tuple[int, Object]:
+        if request.query.get("fieldValidation") != "Strict":
+            raise Refused(400, "BadRequest", "the agent asks strictly")
+        service = await _body(request, "application/json")
+        name, spec = service["metadata"]["name"], service["spec"]
+        if set(spec) != {"clusterIP", "publishNotReadyAddresses", "selector"}:
+            raise Refused(400, "BadRequest", f"strict decoding error: unknown field {spec}")
+        if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise Refused(422, "Invalid", f"metadata.name: {name} is no RFC 1035 label")
+        if spec["clusterIP"] != "None" or not spec["publishNotReadyAddresses"]:
+            raise Refused(422, "Invalid", "members could not find each other before all are ready")
+        if name in self.cluster.store.services:
+            raise Refused(409, "AlreadyExists", f'services "{name}" already exists')
+        self.cluster.store.add(self.cluster.store.services, service)
+        return 201, service
+
+    async def _patch_service(self, request: web.Request) -> tuple[int, Object]:
+        change = await _body(request, "application/merge-patch+json")
+        service = self._one(self.cluster.store.services, request)
+        (owner,) = change["metadata"]["ownerReferences"]
+        if set(owner) != {"apiVersion", "kind", "name", "uid"}:
+            raise Refused(422, "Invalid", f"ownerReferences: {owner}")
+        service["metadata"] |= change["metadata"]
+        self.cluster.store.touch(service)
+        return 200, service
+
     def _check_job(self, job: Object) -> None:
         """What validation of Jobs refuses."""
         spec, name = job["spec"], job["metadata"]["name"]
@@ -192,11 +279,15 @@ class KubernetesServer:
             "backoffLimitPerIndex: needs Indexed": "backoffLimitPerIndex" in spec and not indexed,
             "maxFailedIndexes: needs backoffLimitPerIndex": "maxFailedIndexes" in spec
             and "backoffLimitPerIndex" not in spec,
+            "subdomain: no such service, members would not be found": pod.get("subdomain", name)
+            != name
+            or ("subdomain" in pod and name not in self.cluster.store.services),
             "maxFailedIndexes: more than completions": spec.get("maxFailedIndexes", 0)
             > spec.get("completions", 1),
             "podReplacementPolicy": spec.get("podReplacementPolicy") != "Failed",
             "parallelism: below 0": spec.get("parallelism", 1) < 0,
-            "the agent tries nothing twice": not indexed and spec.get("backoffLimit") != 0,
+            "the agent tries nothing twice": spec.get("backoffLimit", 0 if indexed else 6) != 0
+            or (indexed and "backoffLimit" not in spec and spec.get("backoffLimitPerIndex") != 0),
         }
         for label in (job["metadata"].get("labels") or {}).values():
             faults[f"label {label}"] = not re.fullmatch(r"[\w.-]{0,63}", label)
@@ -269,6 +360,16 @@ def _shown(thing: Object) -> Object:
     if "status" in shown:
         shown["status"] = {k: v for k, v in shown["status"].items() if not k.startswith("_")}
     return shown
+
+
+async def _tell(answer: web.StreamResponse, kind: str, thing: Object) -> None:
+    await answer.write(json.dumps({"type": kind, "object": thing}).encode() + b"\n")
+
+
+def _matches(thing: Object, request: web.Request) -> bool:
+    labels = thing["metadata"].get("labels") or {}
+    terms = (t.partition("=") for t in request.query.get("labelSelector", "").split(",") if t)
+    return all(labels.get(key) == value for key, _, value in terms)
 
 
 async def _body(request: web.Request, kind: str) -> Object:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import logging
 import os
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -37,6 +39,7 @@ from regional_agent.kubernetes import told
 from regional_agent.kubernetes.api import (
     DIRECTORY,
     FINALIZER,
+    REPLICAS,
     TAG,
     Conflict,
     KubernetesApi,
@@ -45,21 +48,47 @@ from regional_agent.kubernetes.api import (
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, products
-from regional_agent.kubernetes.manifest import JobWanted, manifest
+from regional_agent.kubernetes.manifest import JobWanted, manifest, owned_by, service
 from regional_agent.kubernetes.told import JobTold, jobs_told
+from regional_agent.kubernetes.watched import Watched
 
+_log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
-FEATURES = frozenset({Feature.ARRAY, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
-                      Feature.LIVE_LOGS, Feature.ADOPT})  # fmt: skip
+FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
+                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES})  # fmt: skip
 HEADER = r"""TW_LOCAL=$TW_POD
 TW_INDEX=${JOB_COMPLETION_INDEX:+$((JOB_COMPLETION_INDEX + ${TW_OFFSET:-0}))}
+if [ -n "$TW_SERVICE" ]; then
+  TW_RANK=$JOB_COMPLETION_INDEX TW_LOCAL_RANK=0 TW_HEAD=$TW_SERVICE-0.$TW_SERVICE TW_PORT=29500
+  export TW_RANK TW_LOCAL_RANK TW_HEAD TW_PORT
+  if [ "$TW_RANK" != 0 ]; then
+    TW_MEMBER=rank.$TW_RANK
+    [ "$TW_MAX_S" = 0 ] || TW_MAX_S=$((TW_MAX_S + TW_GRACE_S + 10))
+    (while [ ! -e "$TW_DIR/marks/stop" ]; do sleep 0.5; done; kill -TERM $$) >/dev/null 2>&1 &
+  fi
+fi
 """
+"""The ranks of a gang are pods. That of rank 0 speaks for the task; others have claims and marks
+of their own, stop when it says so, and by themselves only after it had to."""
+LAUNCHER = (
+    """/bin/sh -c 'trap tw_s=1 TERM; "$@" & tw_p=$!; """
+    """while :; do wait $tw_p; tw_c=$?; kill -0 $tw_p 2>/dev/null || break; done; tw_r=1; """
+    """while [ $TW_RANK = 0 ] && [ $tw_c = 0 ] && [ $tw_r -lt @RANKS@ ]; do """
+    """if [ "$tw_s" ]; then tw_c=143; """
+    """elif read -r tw_x tw_c tw_y < "$0/marks/rank.$tw_r"; then tw_r=$((tw_r + 1)); """
+    """else tw_c=0; sleep 0.2; fi 2>/dev/null; done; exit $tw_c' "$TW_DIR" """
+)
+"""Rank 0 ends after the others, and by the first of them that failed."""
+INDEXED_SINCE = (1, 29)
+"""Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
 ARRAY_MAX = 10_000
 """Elements of one Job, well within what `maxFailedIndexes` allows."""
 NAME_CHARS_MAX = 52
 """Of a Job; its pods add the index of an element, and hold 63 (a DNS label)."""
 NAMES_MAX = 3
+FORBIDDEN = 403
 KEPT_S = 600
 """How long the cluster keeps a Job whose end is on record, for people to look at."""
 
@@ -84,6 +113,11 @@ class Kubernetes:
 
     def __init__(self, api: KubernetesApi) -> None:
         self.api = api
+        self.news: Callable[[], None] = lambda: None
+        """Called when Jobs or their pods changed, as far as may be seen."""
+        self._jobs = Watched(api.of_jobs(), lambda: self.news())
+        self._pods = Watched(api.of_pods(), lambda: self.news())
+        self._may_watch = True
         self.products: Mapping[str, tuple[str, ...]] = {}
         """By model what nodes call it, as they were last looked at."""
 
@@ -91,14 +125,19 @@ class Kubernetes:
     async def traits(self) -> Traits:
         """What every cluster can do. Tasks are not added to what Kueue has admitted: it would
         stop the Job to weigh it anew."""
-        await self.api.version()
-        more = () if self.api.site.queue else (Feature.SET_SLICE,)
+        found = _VERSION.match(await self.api.version())
+        features = FEATURES if self.api.site.queue else FEATURES | {Feature.SET_SLICE}
+        if found is None or tuple(map(int, found.groups())) < INDEXED_SINCE:
+            # It would leave out fields it does not know, and run something else.
+            features -= {Feature.ARRAY, Feature.GANG, Feature.SET_SLICE}
         return Traits(
             kind="kubernetes",
             header=HEADER,
-            features=FEATURES.union(more),
+            features=features,
             array_max=ARRAY_MAX,
             one_run=True,
+            launcher=LAUNCHER,
+            stop_ranks=': > "$TW_DIR/marks/stop"',
         )
 
     # Submitting ---------------------------------------------------------------------------------
@@ -106,6 +145,12 @@ class Kubernetes:
     @_asking
     async def submit(self, job: Submission) -> str | Refusal:
         """Under the first name that is not taken by somebody else. Refuses submit_failed."""
+        if job.order.replicas > 1 and job.indices is not None:
+            needed = "an array whose tasks are gangs"
+            return Refusal(RefusalCode.UNSUPPORTED, job.order.uid, needed=needed)
+        if job.order.image and not job.order.image.startswith("docker://"):
+            needed = f"the image {job.order.image}; nodes fetch by name only"
+            return Refusal(RefusalCode.UNSUPPORTED, job.order.uid, needed=needed)
         model = job.order.accelerator
         if model not in ("", CPU, *self.products):
             self.products = products(self.api.site, await self.api.nodes())
@@ -115,19 +160,46 @@ class Kubernetes:
         called = self.products.get(model, ())
         for name in _names(job.name):
             try:
-                await self.api.create_job(manifest(self.api.site, _wanted(job, name, called)))
-            except Conflict:
-                there = await self.api.job(name)
-                if there is None:
-                    raise SchedulerUnavailable(f"{name} is taken and not there") from None
-                if _tag(there) == job.tag:
-                    return name
-                continue
+                made = await self._create(_wanted(job, name, called))
             except KubernetesRefused as refused:
                 return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
-            return name
+            if made:
+                return name
         taken = f"{job.name} is taken at Kubernetes"
         return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=taken)
+
+    async def _create(self, wanted: JobWanted) -> bool:
+        """Whether the Job is there and ours; its name may be somebody else's. A gang's service
+        comes first, because pods look for it, and then goes with the Job."""
+        gang = wanted.replicas > 1
+        if gang and not await self._made(self.api.create_service, self.api.service, wanted):
+            return False
+        if not await self._made(self.api.create_job, self.api.job, wanted):
+            return False
+        if gang:
+            await self._tie_service(wanted.name)
+        return True
+
+    async def _made(
+        self,
+        create: Callable[[Object], Coroutine[Any, Any, Object]],
+        find: Callable[[str], Coroutine[Any, Any, Object | None]],
+        wanted: JobWanted,
+    ) -> bool:
+        body = manifest if find == self.api.job else service
+        try:
+            await create(body(self.api.site, wanted))
+        except Conflict:
+            there = await find(wanted.name)
+            if there is None:
+                raise SchedulerUnavailable(f"{wanted.name} is taken and not there") from None
+            return _tag(there) == wanted.tag
+        return True
+
+    async def _tie_service(self, name: str) -> None:
+        job = await self.api.job(name)
+        if job is not None:
+            await self.api.patch_service(name, owned_by(job))
 
     @_asking
     async def look(self, name: str, tag: str, work: Path) -> str | None:
@@ -137,6 +209,8 @@ class Kubernetes:
             if there is None:
                 return None
             if _tag(there) == tag:
+                if REPLICAS in there["metadata"]["annotations"]:
+                    await self._tie_service(each)
                 return each
         return None
 
@@ -144,12 +218,17 @@ class Kubernetes:
 
     @_asking
     async def queue(self) -> tuple[Queued, ...]:
-        """See the port: two requests."""
-        return tuple(row for job in await self._told() for row in _rows(job))
+        """See the port: no request, but what two watches have told. An older Role may not allow
+        them: then it is two lists."""
+        told = await self._watched() if self._may_watch else None
+        if told is None:
+            told = await self._told()
+        return tuple(row for job in told for row in _rows(job))
 
     @_asking
     async def books(self, local_ids: Collection[str]) -> tuple[Account, ...]:
-        """What Jobs and their pods still say; the finalizer keeps them until it is on record."""
+        """What Jobs and their pods still say; the finalizer keeps them until it is on record.
+        Asked for anew, because an end follows from it."""
         wanted = set(local_ids)
         return tuple(
             account
@@ -157,6 +236,23 @@ class Kubernetes:
             if job.name in wanted
             for account in _accounts(job)
         )
+
+    async def _watched(self) -> list[JobTold] | None:
+        try:
+            return jobs_told(await self._jobs.items(), await self._pods.items())
+        except KubernetesRefused as refused:
+            if refused.status != FORBIDDEN:
+                raise
+        self._may_watch = False
+        _log.warning("the agent's Role lacks the verb watch: lists are asked for instead")
+        await self.close()
+        return None
+
+    async def close(self) -> None:
+        """End the watches and let go of the connections."""
+        await self._jobs.close()
+        await self._pods.close()
+        await self.api.close()
 
     async def _told(self) -> list[JobTold]:
         jobs = await self.api.jobs()  # before the pods: of what is listed they are there then
@@ -246,6 +342,8 @@ def _wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
         user=os.getuid(),
         group=os.getgid(),
         indices=job.indices,
+        replicas=order.replicas,
+        image=order.image.removeprefix("docker://"),
         width=job.width,
         accelerator=order.accelerator,
         products=called,
@@ -260,25 +358,71 @@ def _wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
 def _rows(job: JobTold) -> Iterator[Queued]:
     """What of a Job has not ended. A pod that has a node may run already, whatever its phase:
     its kubelet tells with a delay."""
+    if job.replicas > 1:
+        yield from _gang_rows(job)
+        return
     rest = job.indices or SINGLE
     for index, pod in job.pods.items():
         rest = rest.difference(Runs(((index, index),)))
         phase = told.phase(pod)
         if phase in told.TERMINAL:
             continue
-        live, text = Live.UNKNOWN, told.live_text(pod)
-        if phase == "Running":
-            live = Live.RUNNING
-        elif phase == "Pending" and not pod["spec"].get(told.BOUND):
-            live = Live.PENDING
-        yield Queued(job.name, job.tag, Runs(((index, index),)), live, text)
+        yield Queued(job.name, job.tag, Runs(((index, index),)), _live(pod), told.live_text(pod))
     rest = rest.difference(job.done("completedIndexes")).difference(job.done("failedIndexes"))
     if rest and not job.over:
-        text = "suspended, as by Kueue" if job.suspended else "waits for its turn"
-        yield Queued(job.name, job.tag, rest, Live.PENDING, text)
+        yield Queued(job.name, job.tag, rest, _waiting(job), _turn(job))
+
+
+def _gang_rows(job: JobTold) -> Iterator[Queued]:
+    """One row, while any of its pods has not ended or is still to come."""
+    live = [p for _, p in sorted(job.pods.items()) if told.phase(p) not in told.TERMINAL]
+    if live:
+        waits = [p for p in live if _live(p) is Live.PENDING]
+        yield Queued(job.name, job.tag, SINGLE, _live(live[0]), told.live_text((waits or live)[0]))
+    elif not job.over and len(job.pods) < job.replicas:
+        yield Queued(job.name, job.tag, SINGLE, _waiting(job), _turn(job))
+
+
+def _live(pod: Object) -> Live:
+    if told.phase(pod) == "Running":
+        return Live.RUNNING
+    waits = told.phase(pod) == "Pending" and not pod["spec"].get(told.BOUND)
+    return Live.PENDING if waits else Live.UNKNOWN
+
+
+def _waiting(job: JobTold) -> Live:
+    """Of elements without a pod. The Job was read before or after its pods: as long as it counts
+    more of them than there are, one has gone of which it has not heard, and it may not wait."""
+    live = sum(told.phase(pod) not in told.TERMINAL for pod in job.pods.values())
+    return Live.UNKNOWN if job.active > live else Live.PENDING
+
+
+def _turn(job: JobTold) -> str:
+    return "suspended, as by Kueue" if job.suspended else "waits for its turn"
+
+
+def _gang_account(job: JobTold) -> Account:
+    """By the pod because of which the others were ended."""
+    pods = [pod for _, pod in sorted(job.pods.items())]
+    if any(told.phase(pod) not in told.TERMINAL for pod in pods):
+        return Account(job.name, 0, None)
+    if not pods or (len(pods) < job.replicas and not job.over):
+        return Account(job.name, 0, *(_without_pod(job) if job.over else (None,)))
+    failed = [pod for pod in pods if told.phase(pod) == "Failed"]
+    cause = min(failed, key=_consequence, default=pods[0])
+    return _account(job, 0, cause)
+
+
+def _consequence(pod: Object) -> tuple[bool, str]:
+    """Whether a pod was only ended with its Job; and when."""
+    own = told.disruption(pod) is not None or "deletionTimestamp" not in pod["metadata"]
+    return not own, str(told.terminated(pod).get("finishedAt", ""))
 
 
 def _accounts(job: JobTold) -> Iterator[Account]:
+    if job.replicas > 1:
+        yield _gang_account(job)
+        return
     succeeded = job.done("completedIndexes")
     failed = job.done("failedIndexes")
     for index in job.indices or SINGLE:

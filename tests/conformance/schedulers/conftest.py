@@ -1,5 +1,6 @@
 """The schedulers under the conformance suite: one rig a kind, for all its cases."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,6 +12,7 @@ from regional_agent.conformance.rig import Rig
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
+from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
 from tests.image_store import ImageStore, image_store_missing
@@ -78,6 +80,13 @@ def _containers(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     return ContainerRig(scratch / "state", request.getfixturevalue("image_store"))
 
 
+def _real_kubernetes(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    kubeconfig = os.environ.get("TRADEWIND_TEST_KUBECONFIG", "")
+    if not kubeconfig:
+        pytest.skip("a Kubernetes API server: TRADEWIND_TEST_KUBECONFIG names none")
+    return RealKubernetesRig(scratch / "state", Path(kubeconfig))
+
+
 RIGS: dict[str, MakeRig] = {
     "process": lambda scratch, _: ProcessRig(scratch / "state"),
     "containers": _containers,
@@ -86,6 +95,7 @@ RIGS: dict[str, MakeRig] = {
     "ray": _ray,
     "gridengine": _gridengine,
     "kubernetes": lambda scratch, _: KubernetesRig(scratch / "state"),
+    "kubernetes-server": _real_kubernetes,
 }
 
 

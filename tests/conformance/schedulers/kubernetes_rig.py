@@ -51,6 +51,7 @@ class KubernetesRig:
         self.files.hide_secrets()
         self.server = KubernetesServer(Cluster())
         self.api: KubernetesApi | None = None
+        self.system: Kubernetes | None = None
         self._scheduler: BatchScheduler | None = None
         self._others: list[str] = []
 
@@ -66,8 +67,11 @@ class KubernetesRig:
                 raise Crashed(point)
 
         settings = BatchSettings(self.state, (("PATH", "/usr/bin:/bin"),), QUICK)
+        if self.system is not None:
+            await self.system.close()
         self.system = Kubernetes(self.api)
         self._scheduler = BatchScheduler(settings, self.system, SystemClock(), reached)
+        self.system.news = self._scheduler.look_soon
         return self._scheduler
 
     def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
@@ -162,7 +166,7 @@ class KubernetesRig:
     async def close(self) -> None:
         if self._scheduler is not None:
             await self._scheduler.close()
-        if self.api is not None:
-            await self.api.close()
+        if self.system is not None:
+            await self.system.close()
         await self.server.stop()
         assert not self.server.refused, self.server.refused

@@ -365,3 +365,12 @@ def test_in_a_pod_the_service_account_is_used(
     site = load_settings(tmp_path).kubernetes
     assert site is not None and site.url == "https://10.0.0.1:443" and site.mount == tmp_path
     assert site.token_file.endswith("serviceaccount/token") and site.ca_file.endswith("ca.crt")
+
+
+def test_a_pod_that_went_unseen_between_two_lists_is_no_second_turn() -> None:
+    """Guards that a task whose pod is gone, and whose Job has not said so yet, is not taken for
+    one that was put back into the queue."""
+    for active, live in ((1, Live.UNKNOWN), (0, Live.PENDING)):
+        (told,) = jobs_told([job(active=active)], [])
+        (row,) = _rows(told)
+        assert row.live is live

@@ -78,6 +78,10 @@ class Follower:
         """Look at once."""
         self._woken.set()
 
+    def hurry(self) -> None:
+        """Look at the queue with the next look, whatever its time."""
+        self._polled_s = float("-inf")
+
     async def run(self) -> None:
         """For ever; a batch system that does not answer is asked again."""
         silent = False
@@ -180,6 +184,8 @@ class Follower:
             missing = part.tasks.intersection(attempt.tasks).difference(there).difference(sure)
             for task in missing:
                 attempt.gone_since_s.setdefault(task, began_s)
+            for task in [t for t in attempt.gone_since_s if t in there]:
+                del attempt.gone_since_s[task]
             if missing or self._wants_account(attempt, began_s):
                 asked.add(part.local_id)
         if waits != attempt.detail and attempt.cancel is None and attempt.outcome is None:

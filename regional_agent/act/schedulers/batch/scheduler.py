@@ -329,6 +329,10 @@ class BatchScheduler:
             await self.cancel(uid, 0)
         await self._follower.step()
 
+    def look_soon(self) -> None:
+        """There is news at the batch system: its queue is looked at with the next look."""
+        self._follower.hurry()
+
     async def close(self) -> None:
         """Leave everything running."""
         if self._following is not None:

@@ -22,8 +22,12 @@ umask 077
 if [ -z "$TW_ARRAY" ]; then TW_TASK=0
 elif [ -n "$TW_TABLE" ]; then TW_TASK=$(sed -n "$((TW_INDEX - TW_FIRST + 1))p" "$TW_DIR/$TW_TABLE")
 else TW_TASK=$TW_INDEX; fi
-tw_now() { date +%s%3N; }
-tw_claim=$TW_DIR/claims/$TW_TASK
+tw_now() {
+  tw_at=$(date +%s%3N)
+  case $tw_at in *[!0-9]*) tw_at=$(date +%s)000;; esac
+  echo "$tw_at"
+}
+tw_claim=$TW_DIR/claims/${TW_MEMBER:-$TW_TASK}
 if [ -e "$tw_claim" ]; then
   read -r tw_word tw_at < "$tw_claim"
   # Taken back from an earlier part of the slice and given to this one.
@@ -170,7 +174,8 @@ def environment(place: AttemptDir, order: LaunchOrder, usual: dict[str, str]) ->
         lines.append('export TRADEWIND_TASK="$TW_TASK"')
         lines.append('[ -z "$SLURM_ARRAY_TASK_ID" ] || export SLURM_ARRAY_TASK_ID="$TW_TASK"')
     if order.replicas > 1:
-        lines.append('export MASTER_ADDR="$(hostname)" MASTER_PORT=$((20000 + TW_LOCAL % 20000))')
+        lines.append('export MASTER_ADDR="${TW_HEAD:-$(hostname)}"')
+        lines.append("export MASTER_PORT=${TW_PORT:-$((20000 + TW_LOCAL % 20000))}")
         lines.append('export TRADEWIND_HEAD_ADDRESS="$MASTER_ADDR:$MASTER_PORT"')
     return "\n".join(lines) + "\n"
 
