@@ -105,6 +105,7 @@ class Cluster:
         self._limits: dict[str, float] = {}
         self._killed_for: dict[str, str] = {}
         self._suspended: set[str] = set()
+        self._stopping: set[str] = set()
         self._names = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
         self.cpus, self.cards = cpus, cards
@@ -244,6 +245,10 @@ class Cluster:
             if "deletionTimestamp" in pod["metadata"] and not pod["metadata"]["finalizers"]:
                 self.store.remove(self.store.pods, name)
         elif name in self._processes:
+            if "deletionTimestamp" in pod["metadata"] and name not in self._stopping:
+                self._stopping.add(name)
+                with contextlib.suppress(ProcessLookupError):
+                    self._processes[name].send_signal(signal.SIGTERM)
             await self._watch(pod)
         elif "deletionTimestamp" in pod["metadata"]:
             self._ended(pod, {"exitCode": 137, "reason": "Error"})
@@ -280,12 +285,15 @@ class Cluster:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name}
         for each in container["env"]:
             env[each["name"]] = each["value"] if "value" in each else field(pod, each)
+        try:
+            self._processes[name] = await asyncio.create_subprocess_exec(
+                *container["command"], env=env, cwd=container["workingDir"],
+                start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError:
+            return self._ended(pod, {"exitCode": 128, "reason": "StartError"})
         self.ran.append(name)
-        self._processes[name] = await asyncio.create_subprocess_exec(
-            *container["command"], env=env, cwd=container["workingDir"], start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
         pod["status"] |= {"phase": "Running", "startTime": now(), "containerStatuses": [
             {"name": container["name"], "state": {"running": {"startedAt": now()}}}
         ]}  # fmt: skip
@@ -336,9 +344,6 @@ class Cluster:
         if "deletionTimestamp" not in pod["metadata"]:
             pod["metadata"]["deletionTimestamp"] = now()
             self.store.touch(pod)
-            if name in self._processes:
-                with contextlib.suppress(ProcessLookupError):
-                    self._processes[name].send_signal(signal.SIGTERM)
         asyncio.get_running_loop().call_later(
             max(0.0, limit - time.monotonic()), self._kill_late, name
         )

@@ -16,7 +16,8 @@ from federation.runs import Runs
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
 from regional_agent.act.schedulers.batch.system import Live, Submission
-from regional_agent.act.schedulers.kubernetes import Kubernetes, _accounts, _names, _rows
+from regional_agent.act.schedulers.kubernetes import Kubernetes, _names
+from regional_agent.act.schedulers.kubernetes_rows import accounts, rows
 from regional_agent.act.schedulers.port import LaunchOrder, Outcome, OutcomeKind
 from regional_agent.kubernetes import api as kube
 from regional_agent.kubernetes.site import KubernetesSite
@@ -71,14 +72,14 @@ K = OutcomeKind
 )
 def test_ends_are_told_apart(said: dict[str, Any], kind: OutcomeKind, code: int) -> None:
     (told,) = jobs_told([job()], [pod("Failed", **said)])
-    (account,) = _accounts(told)
+    (account,) = accounts(told)
     assert account.outcome is not None
     assert (account.outcome.kind, account.outcome.exit_code) == (kind, code)
 
 
 def test_times_are_those_of_the_container() -> None:
     (told,) = jobs_told([job()], [pod("Succeeded", **ended(0, "Completed"))])
-    (account,) = _accounts(told)
+    (account,) = accounts(told)
     assert account.ended_ms - account.started_ms == 2000
     assert account.outcome == Outcome(K.SUCCEEDED)
 
@@ -87,20 +88,20 @@ def test_a_job_or_pod_that_somebody_deleted_was_called_off() -> None:
     deleted = job()
     deleted["metadata"]["deletionTimestamp"] = "2026-11-30T10:00:00Z"
     for pods in ([], [pod("Failed", **ended(143))]):
-        (account,) = _accounts(jobs_told([deleted], pods)[0])
+        (account,) = accounts(jobs_told([deleted], pods)[0])
         assert account.outcome == Outcome(K.CANCELLED) and "deleted" in account.text
     gone = pod("Failed", **ended(143))
     gone["metadata"]["deletionTimestamp"] = "2026-11-30T10:00:00Z"
-    (account,) = _accounts(jobs_told([job()], [gone])[0])
+    (account,) = accounts(jobs_told([job()], [gone])[0])
     assert account.outcome == Outcome(K.CANCELLED)
 
 
 def test_a_pod_that_is_gone_from_a_failed_job_is_lost_and_one_still_there_has_not_ended() -> None:
     failed = job(conditions=[{"type": "Failed", "status": "True", "reason": "Backoff"}])
-    (account,) = _accounts(jobs_told([failed], [])[0])
+    (account,) = accounts(jobs_told([failed], [])[0])
     assert account.outcome == Outcome(K.LOST)
     for phase in ("Pending", "Running", "Unknown", "Hovering"):
-        (account,) = _accounts(jobs_told([job()], [pod(phase)])[0])
+        (account,) = accounts(jobs_told([job()], [pod(phase)])[0])
         assert account.outcome is None
 
 
@@ -109,16 +110,16 @@ def test_a_pod_with_a_node_may_run_already_whatever_its_phase() -> None:
     bound, free = pod("Pending"), pod("Pending")
     del free["spec"]["nodeName"]
     for each, live in ((bound, Live.UNKNOWN), (free, Live.PENDING), (pod("Running"), Live.RUNNING)):
-        (row,) = _rows(jobs_told([job()], [each])[0])
+        (row,) = rows(jobs_told([job()], [each])[0])
         assert row.live is live
 
 
 def test_elements_of_an_array_are_counted_from_its_own_first_index() -> None:
     array = job("5-9", completedIndexes="0-1", failedIndexes="2")
     (told,) = jobs_told([array], [pod("Running", 3)])
-    rows = {row.live: row.indices for row in _rows(told)}
-    assert rows == {Live.RUNNING: Runs(((8, 8),)), Live.PENDING: Runs(((9, 9),))}
-    kinds = [a.outcome.kind if a.outcome else None for a in _accounts(told)]
+    found = {row.live: row.indices for row in rows(told)}
+    assert found == {Live.RUNNING: Runs(((8, 8),)), Live.PENDING: Runs(((9, 9),))}
+    kinds = [a.outcome.kind if a.outcome else None for a in accounts(told)]
     assert kinds == [K.SUCCEEDED, K.SUCCEEDED, K.LOST, None, None]
 
 
@@ -133,7 +134,7 @@ def test_reasons_to_wait_are_the_words_of_the_cluster() -> None:
         (job(), [pod("Pending", containerStatuses=[{"state": waiting}])], "ImagePullBackOff: no"),
         (suspended, [], "suspended"),
     ):
-        (row,) = _rows(jobs_told([one], pods)[0])
+        (row,) = rows(jobs_told([one], pods)[0])
         assert text in row.text
 
 
@@ -372,5 +373,5 @@ def test_a_pod_that_went_unseen_between_two_lists_is_no_second_turn() -> None:
     one that was put back into the queue."""
     for active, live in ((1, Live.UNKNOWN), (0, Live.PENDING)):
         (told,) = jobs_told([job(active=active)], [])
-        (row,) = _rows(told)
+        (row,) = rows(told)
         assert row.live is live
