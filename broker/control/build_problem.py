@@ -19,7 +19,7 @@ from broker.control.closed_clusters import (
     rtt_unknown,
     spread_out,
 )
-from broker.control.cold_start import ColdStarts, blobs_of
+from broker.control.cold_start import ColdStarts, blobs_of, planned_delay_s
 from broker.control.distances import Distances, measure
 from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
@@ -213,7 +213,7 @@ class ProblemBuilder:
     def _cluster(self, view: ClusterView) -> pm.Cluster:
         """What a start takes there: what is not paid for, and by image what is."""
         name, region = view.identity.name, view.identity.region
-        start_s = self._world.start_at(name, {}).p50_s
+        start_s = planned_delay_s(self._world.start_at(name, {}).p50_s)
         unknown = unusable(view, self._world.now_ms) if view.capacity is None else None
         return pm.Cluster(name, region, self._cold.seconds(name), start_s, unknown)
 

@@ -18,6 +18,8 @@ from federation.jobs import JobSpec
 
 LEAST_S = 0.5
 """A shorter fetch is the same as none."""
+LEAST_DELAY_S = 0.1
+"""Starts are not told apart by less than this."""
 NAMES_MAX = 64
 """Names that know of single caches; jobs beyond are taken for cold everywhere."""
 
@@ -41,6 +43,16 @@ def stepped(figure: float) -> float:
 def stepped_s(seconds: float) -> float:
     """A duration in steps; 0 below `LEAST_S`."""
     return stepped(seconds) if seconds >= LEAST_S else 0.0
+
+
+def planned_delay_s(seconds: float) -> float:
+    """The time before any start at a site, as it is planned with: in steps of 10 %, rounded up,
+    from `LEAST_DELAY_S` on. Each start teaches a little; the decision looks again only at places
+    where that comes to something."""
+    if seconds <= 0:
+        return 0.0
+    steps = math.ceil(math.log(max(seconds, LEAST_DELAY_S) / LEAST_DELAY_S, 1.1) - 1e-6)
+    return float(LEAST_DELAY_S * 1.1**steps)
 
 
 class ColdStarts:

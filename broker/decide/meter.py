@@ -10,7 +10,7 @@ from broker.decide.solver import Effort
 
 DETERMINISTIC_PER_CPU_S = 0.24
 """CP-SAT's deterministic time that takes about one CPU second."""
-_WHOLE_PER_CPU_S = 0.17
+_WHOLE_PER_CPU_S = 0.18
 """The same for models of thousands of columns, at most."""
 _SHARE = 0.94
 """Of a budget, what is spent by these estimates: they may be that much too low."""

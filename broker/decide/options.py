@@ -52,15 +52,19 @@ class Pairs:
     first: Integers
 
 
-def price_pairs(problem: Problem, classes: Sequence[JobClass]) -> Pairs:
-    """All pairs of a problem, in the order of `Options`."""
+def price_pairs(
+    problem: Problem, classes: Sequence[JobClass], only: Integers | None = None
+) -> Pairs:
+    """All pairs of some classes with the pools of a problem, or with `only` those, by index; in the
+    order of `Options`."""
     pools = PoolColumns(problem)
-    block = min(2**16, max(1, _BLOCK_PAIRS // max(1, len(problem.pools))))
+    some = np.arange(len(problem.pools)) if only is None else only
+    block = min(2**16, max(1, _BLOCK_PAIRS // max(1, len(some))))
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    for start in range(0, len(classes) if problem.pools else 0, block):
+    for start in range(0, len(classes) if len(some) else 0, block):
         rows = ClassRows(problem, classes[start : start + block], pools)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            parts.append(_block_pairs(rows, start))
+            parts.append(_block_pairs(rows, start, some))
     class_index, pool_index, cost = (
         np.concatenate(column) for column in zip(*parts, strict=True)
     )
@@ -137,8 +141,10 @@ def starts_of(class_index: Integers, classes: int) -> Integers:
     return np.searchsorted(class_index, np.arange(classes + 1)).astype(np.int64)
 
 
-def _block_pairs(rows: ClassRows, start: int) -> tuple[Integers, Integers, Floats]:
-    pairs = PairFigures(rows, *_allowed(rows))
+def _block_pairs(
+    rows: ClassRows, start: int, some: Integers
+) -> tuple[Integers, Integers, Floats]:
+    pairs = PairFigures(rows, *_allowed(rows, some))
     cost = np.zeros(len(pairs.row))
     for column in (term.column(pairs) for term in TERMS):
         if len(column) > 1 or column.any():
@@ -151,15 +157,15 @@ def _block_pairs(rows: ClassRows, start: int) -> tuple[Integers, Integers, Float
     return (row[order] + start).astype(np.int64), pool[order].astype(np.int64), cost[order]
 
 
-def _allowed(rows: ClassRows) -> Iterable[Integers]:
-    """Rows and pools of the pairs that model, price kind, residency and exclusions let be: what
-    looks alike for many pools is looked at once for all of them."""
+def _allowed(rows: ClassRows, some: Integers) -> tuple[Integers, Integers]:
+    """Rows and pools of the pairs with some pools that model, price kind, residency and exclusions
+    let be: what looks alike for many pools is looked at once for all of them."""
     pools, every = rows.pools, np.arange(len(rows.jobs))[:, None]
     sorts = PairFigures(rows, every, pools.of_sort)
     shape = (len(rows.jobs), len(pools.of_sort))
-    mask = _all(Grain.SORT, sorts, np.ones(shape, dtype=np.bool_))[:, pools.sort]
-    everywhere = PairFigures(rows, every, np.arange(len(pools.pools)))
-    return np.nonzero(_all(Grain.POOL, everywhere, mask))
+    mask = _all(Grain.SORT, sorts, np.ones(shape, dtype=np.bool_))[:, pools.sort[some]]
+    row, at = np.nonzero(_all(Grain.POOL, PairFigures(rows, every, some), mask))
+    return row, some[at]
 
 
 def _all(grain: Grain, pairs: PairFigures, mask: Booleans) -> Booleans:

@@ -33,7 +33,7 @@ _TIER_ROUNDS = 2
 _ITERATIONS_BY_CLASS = 8
 _SMALL_SHARE = 0.25
 _REPAIR_SHARE = 0.25
-_REPAIR_MOST_S = 0.4
+_REPAIR_MOST_S = 0.7
 """Of what is left after pricing, for repairs where another stage goes on: this part of it, and
 never more CPU seconds than that. The later stage starts from them and needs the rest more."""
 _TIER_SHARE = 0.3

@@ -31,7 +31,7 @@ def same(one: Prepared, other: Prepared) -> bool:
 
 
 def a_cycle_later(dice: random.Random, problem: Problem, other: Problem, step: int) -> Problem:
-    """Jobs come, go and change their counts, nodes fill up, and now and then a price changes."""
+    """Jobs come, go and change their counts, nodes fill up; a price or a delay may change."""
     names = {pool.name for pool in problem.pools}
     new = [replace(j, id=f"{j.id}s{step}", regions=None) for j in other.jobs if fitting(j, names)]
     jobs = [job for job in problem.jobs if dice.random() < 0.8] + new[: dice.randint(0, 3)]
@@ -54,7 +54,12 @@ def a_cycle_later(dice: random.Random, problem: Problem, other: Problem, step: i
         price = pools[at].price_usd_per_accelerator_hour * 1.1 + 0.01
         dearer = replace(pools[at], price_usd_per_accelerator_hour=price)
         pools = (*pools[:at], dearer, *pools[at + 1 :])
-    return replace(problem, jobs=tuple(jobs), pools=pools)
+    clusters = problem.clusters
+    if dice.random() < 0.3:
+        at = dice.randrange(len(clusters))
+        later = replace(clusters[at], start_delay_s=clusters[at].start_delay_s + 30)
+        clusters = (*clusters[:at], later, *clusters[at + 1 :])
+    return replace(problem, jobs=tuple(jobs), pools=pools, clusters=clusters)
 
 
 def fitting(job: Job, pools: set[str]) -> bool:
@@ -90,6 +95,23 @@ def test_a_warm_decision_is_the_same_with_and_without(mode: str) -> None:
     one = decide(later, Budget(cpu_s=0.3), warm=warm, prepared=taken_over)
     other = decide(later, Budget(cpu_s=0.3), warm=warm)
     assert one == other
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_other_prices_are_looked_at_where_they_changed(share: float) -> None:
+    dice = random.Random(7)
+    document = an_instance(Size(40, 1500, 250), 4)
+    before = problem_from_json(document)
+    later = problem_from_json(changed(document, 0.02, 4))
+    pools = tuple(
+        replace(p, price_usd_per_accelerator_hour=p.price_usd_per_accelerator_hour * 1.07)
+        if dice.random() < share
+        else p
+        for p in later.pools
+    )
+    slow = replace(later.clusters[0], start_delay_s=900.0)
+    later = replace(later, pools=pools, clusters=(slow, *later.clusters[1:]))
+    assert same(prepare(later, prepare(before)), prepare(later))
 
 
 def test_other_places_are_looked_at_anew() -> None:

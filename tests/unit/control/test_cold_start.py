@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.control.build_problem import Waiting, World, build
-from broker.control.cold_start import NAMES_MAX, ColdStarts, blobs_of, stepped_s
+from broker.control.cold_start import NAMES_MAX, ColdStarts, blobs_of, planned_delay_s, stepped_s
 from broker.decide.classes import group_jobs
 from broker.decide.decision import Budget, decide
 from broker.model.fleet import (
@@ -85,8 +85,18 @@ def test_what_is_fetched_is_paid_for_where_it_is_not_cached():
     seconds = {c.name: c.cold_start_s.get(job.image, 0) for c in problem.clusters}
     assert seconds == {"eu": 5, "us": 0}
     assert {c.name: c.start_delay_s for c in problem.clusters} == {
-        "eu": pytest.approx(0.025), "us": pytest.approx(0.025),
+        "eu": 0.1, "us": 0.1,
     }  # fmt: skip
+
+
+def test_a_delay_before_every_start_is_planned_in_steps_and_never_too_short():
+    found = [planned_delay_s(s) for s in (0, 0.02, 0.1, 0.105, 3.0, 3.1, 3.15, 60)]
+    assert found == pytest.approx([0, 0.1, 0.1, 0.11, 3.09, 3.40, 3.40, 65.26], rel=0.002)
+    learned_s = [40 + n / 100 for n in range(300)]
+    planned = [planned_delay_s(s) for s in learned_s]
+    assert len(set(planned)) <= 2
+    pairs = zip(learned_s, planned, strict=True)
+    assert all(exact <= step <= 1.101 * exact for exact, step in pairs)
 
 
 def test_jobs_that_fetch_next_to_nothing_know_of_no_cold_start():
