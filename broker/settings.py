@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from broker.model.admission import AdmissionRules, Preempt
+from broker.model.admission import AdmissionRules, MovingRules, Preempt
 from broker.model.data import Link
 from federation.front_names import SESSION_PREFIX, is_session_name
 from federation.log_lines import LogFormat
@@ -132,6 +132,16 @@ class BrokerSettings(BaseModel):
     """`lower_priority`: a job may stop those of lower priority; `never`: only who borrowed is."""
     disturbed_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Of all accelerators in use, what one cycle may take from its users without an operator."""
+    moves_max: Annotated[int, Field(ge=0, le=1_000)] = 5
+    """So many running jobs at most move to a better place at one look; 0 = none ever."""
+    move_look_s: Annotated[float, Field(ge=1, le=86400)] = 60.0
+    """So often at most is looked for moves."""
+    move_gap_s: Annotated[float, Field(ge=0, le=31 * 86400)] = 3600.0
+    """A job moves no sooner than so long after its last move."""
+    move_saving_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Of what the rest of its run costs where it is, what a move must save beyond its own cost."""
+    move_saving_min_usd: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """And so much at least."""
     log_format: LogFormat | None = None
     """json or text; None = text on a terminal, JSON elsewhere."""
     metrics_listen: Annotated[str, AfterValidator(_loopback)] = ""
@@ -190,6 +200,13 @@ class BrokerSettings(BaseModel):
             recovery_s=self.gang_recovery_s,
             preempt=self.preempt,
             disturbed_share_max=self.disturbed_share_max,
+            moving=MovingRules(
+                most=self.moves_max,
+                look_s=self.move_look_s,
+                gap_s=self.move_gap_s,
+                saving_share=self.move_saving_share,
+                saving_min_usd=self.move_saving_min_usd,
+            ),
         )
 
     def data_links(self) -> dict[tuple[str, str], Link]:

@@ -186,6 +186,7 @@ class JobExplainView(ExplainView):
 
     job: str
     phase: Phase
+    moved: list[str] = []
 
 
 class OutputsView(Open):

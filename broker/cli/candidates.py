@@ -123,6 +123,8 @@ def waiting_table(explanation: Explanation) -> Table:
 def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     """What there is to say below the tables: the smallest change, the decision, the others."""
     lines = _terms(explanation) + starts.explained_lines(explanation) + _admission(explanation)
+    told = explanation.get("moved")
+    lines.extend(f"Moved: {text(each)}." for each in (told if isinstance(told, list) else ()))
     change = text(at(explanation, "smallest_change", "text"))
     if change != NONE:
         cluster = text(at(explanation, "smallest_change", "cluster"))

@@ -200,6 +200,8 @@ def receipt_lines(job: Job, now: Now) -> list[str]:
     """For each attempt, where its price came from and how the start compared to the promise."""
     lines = []
     for attempt in mappings(job.get("attempts")):
+        if text(at(attempt, "outcome", "kind")) == "moved":
+            lines.append(f"{text(attempt.get('uid'))} {text(at(attempt, 'outcome', 'text'))}")
         source = text(attempt.get("price_source"))
         if source == NONE:
             continue

@@ -30,11 +30,13 @@ from broker.decide.admission.keeping import (
     after_use,
     for_claims,
     for_lost,
+    for_moves,
     kept_on,
     looked_at_again,
     next_gang,
 )
 from broker.decide.admission.making_room import Stop, Stops, make_room
+from broker.decide.admission.moving import Move
 from broker.decide.admission.running import Running
 from broker.decide.admission.shares import Past, Shares, attempt_amounts, holdings
 from broker.decide.admission.vain import Vain
@@ -231,7 +233,8 @@ class Admitting:
     ) -> tuple[Hold, ...]:
         """What is kept for whom in this cycle, higher priorities first."""
         now_ms, pools = scene.now_ms, {pool.name: pool for pool in scene.pools}
-        kept, in_vain = kept_on(self.holds, scene.wishes, now_ms)
+        leaving = {attempt.job for attempt in scene.running if attempt.stopping}
+        kept, in_vain = kept_on(self.holds, scene.wishes, now_ms, leaving)
         self.vain = self.vain.with_set_back(in_vain, now_ms)
         kept = looked_at_again(kept, scene, pools)
         gone = [each for w, job in lost if (each := _lost(w, job)) is not None]
@@ -256,6 +259,10 @@ class Admitting:
         """Keep what these are stopped for."""
         now_ms = course.scene.now_ms
         self.holds = (*self.holds, *for_claims(stops, course.scene, now_ms))
+
+    def claim_moves(self, moves: Sequence[Move], now_ms: int) -> None:
+        """Keep what these move to."""
+        self.holds = (*self.holds, *for_moves(moves, now_ms))
 
     def learn(self, course: Course, plan: Plan) -> None:
         """Note who had a turn and could not use it, what was kept and is used, and for whom

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
@@ -20,10 +20,12 @@ from broker.control.cold_start import blobs_of
 from broker.control.disturbing import Disturbing
 from broker.control.gaps import without
 from broker.control.leader import Leader
+from broker.control.mobility import Mobility
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
 from broker.control.spot_share import with_spot_shares
 from broker.control.survey import Survey
+from broker.decide.admission.making_room import Stops
 from broker.model.data import Links
 from broker.model.fleet import Fleet
 from broker.model.plan import Plan
@@ -187,6 +189,7 @@ class Cycles:
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
         if not waiting:
             self._sources.admitting.rest()
+            await self._improve(Stops())
             return None
         world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
         course = await self._course(world, waiting, looking.recovering)
@@ -199,6 +202,7 @@ class Cycles:
         plan = replace(decided.plan, unplaced=left)
         admitting = self._sources.admitting
         admitting.learn(course, plan)
+        await self._sources.keep()
         placed = 0
         if gap is not None and filled is not None:
             just = replace(filled.plan, unplaced=())
@@ -245,9 +249,32 @@ class Cycles:
         """Stop what has to make room for what the plan left waiting, as far as it may."""
         admitting = self._sources.admitting
         stops = admitting.stops(course, plan)
+        if not stops.stops:
+            return await self._improve(stops)
+        self._sources.mobility.pending = False
         disturb = await self._sources.disturbing.decide(stops, cycle, course.scene.now_ms)
         if disturb is not None:
             admitting.claim(course, disturb.stops)
+            await self._sources.keep()
+            self._leader.put(disturb)
+
+    async def _improve(self, none: Stops) -> None:
+        """Nobody has to make room: what runs may move to a better place, as far as it may."""
+        sources, now_ms = self._sources, self._clock.now_ms()
+        mobility = sources.mobility
+        stops, looked = none, mobility.due(now_ms)
+        if looked:
+            world = snapshot(self._projection, self._leader.books, sources, now_ms)
+            stops = await mobility.look(world)
+        elif mobility.pending:
+            return
+        self._count += bool(stops.stops)
+        cycle = f"{self._leader.epoch}.{self._count}"
+        disturb = await sources.disturbing.decide(stops, cycle, now_ms)
+        mobility.pending = disturb is None and bool(stops.stops)
+        if disturb is not None:
+            mobility.begin(now_ms)
+            await sources.keep()
             self._leader.put(disturb)
 
     def _tell(self, decided: Decided) -> None:
@@ -310,7 +337,7 @@ class Cycles:
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where a cycle finds what it needs, and where it leaves its record. `bell` rings when
-    something changed that may let a job start."""
+    something changed that may let a job start; `keep` makes durable what is kept for whom."""
 
     fleet: Callable[[], Fleet]
     typed_rtt_ms: dict[tuple[str, str], float]
@@ -318,6 +345,8 @@ class Sources:
     bell: Bell
     admitting: Admitting
     disturbing: Disturbing
+    mobility: Mobility
+    keep: Callable[[], Awaitable[None]]
     alarm: Callable[[str], None] = lambda text: None
     starts: StartDelays = field(default_factory=StartDelays)
     preemptions: Preemptions = field(default_factory=Preemptions)

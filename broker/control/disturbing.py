@@ -1,4 +1,4 @@
-"""Stopping what runs for the sake of others: only as far as operators let it.
+"""Stopping what runs, for others or for a better place: only as far as operators let it.
 
 `freeze` lets nothing be stopped. A cycle that would take more than a set share from its users waits
 until an operator approves it by name; what is approved is that list of attempts, no other.
@@ -40,7 +40,8 @@ class Preemptions:
             if job is None or attempt is None or not attempt.live:
                 continue
             if attempt.desired is not Desired.STOP:
-                event = ev.StopDecided(uid, OutcomeKind.PREEMPTED, stop.why)
+                kind = OutcomeKind.MOVED if stop.moves else OutcomeKind.PREEMPTED
+                event = ev.StopDecided(uid, kind, stop.why)
                 round_.contain(uid, round_.fold, job, event)
 
     def applied(self, round_: Round) -> None:

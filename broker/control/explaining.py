@@ -45,7 +45,7 @@ from broker.control.viewing import Viewer
 from broker.decide.explain import Explanation, explain_copy, explain_unplaced
 from broker.feedback.decision_entries import DecisionDays
 from broker.feedback.ports import FeedbackUnavailable, JobEntry, JobFilter, Ledger
-from broker.model.jobs import Attempt, Job, JobPhase
+from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind
 from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.sense.datasets import read_datasets
@@ -95,6 +95,7 @@ class Explainer:
         answer.update(job=job.id, phase=job.phase.value)
         answer["summary"] = answer.get("summary") or _summary(job)
         answer["others"] = self._others(job, viewer)
+        answer["moved"] = _moved(job)
         answer["prepared_in"] = self._office.prepared_in(job.id)
         if answer["waiting"]:
             answer["starts_unchanged"] = await self._unchanged(answer["waiting"])
@@ -314,6 +315,16 @@ def _mean_usd(answer: Mapping[str, Any]) -> float:
 
 def _without(body: dict[str, Any], key: str) -> dict[str, Any]:
     return {k: v for k, v in body.items() if k != key}
+
+
+def _moved(job: Job) -> list[str]:
+    """From where, where to and why it moved, the first move first; the last may be under way."""
+    told = []
+    for attempt in job.attempts:
+        over = attempt.outcome is not None and attempt.outcome.kind is OutcomeKind.MOVED
+        if over or (attempt.live and attempt.stop_why is OutcomeKind.MOVED):
+            told.append(f"{attempt.uid} {attempt.stop_text}")
+    return told
 
 
 def _summary(job: Job) -> str:

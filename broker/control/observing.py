@@ -25,6 +25,7 @@ from federation.traces import Attribute, NoSpans, SpanSink
 
 if TYPE_CHECKING:
     from broker.control.cycle import CycleRecord
+    from broker.decide.admission.moving import Move
 
 _log = logging.getLogger("tradewind.jobs")
 SUCCESSES_LOGGED_PER_S = 100
@@ -146,6 +147,11 @@ class Observer:
             trace = trace_of(job.id, traceparent, self.spans)
             if trace.recorded:
                 self.spans.emit([job_span(trace, job)])
+
+    def moves_begun(self, moves: Sequence[Move]) -> None:
+        """Jobs are on their way to better places."""
+        self.metrics.moves.inc(len(moves))
+        self.metrics.moves_saved_usd.inc(sum(max(move.saved_usd, 0.0) for move in moves))
 
     def alarm(self) -> None:
         """Something an operator should know."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.act.gateway import Gateway
@@ -18,8 +18,10 @@ from broker.control.closer import Closer, CloserPorts
 from broker.control.cycle import Bell, CycleRecord, Cycles, Decided, Decider, Sources
 from broker.control.deadline_book import DeadlineBook
 from broker.control.disturbing import Disturbing
+from broker.control.hold_book import HoldBook, read_holds
 from broker.control.leader import Effects, Leader, LeaderContext
 from broker.control.leadership import Candidate, Leadership, LeadershipLost
+from broker.control.mobility import Mobility
 from broker.control.observing import Observer
 from broker.control.orders import Orders
 from broker.control.policy_book import PolicyBook
@@ -29,13 +31,14 @@ from broker.control.share_book import ShareBook, read_past
 from broker.control.sites import Sites
 from broker.control.start_book import StartBook
 from broker.control.wait_book import WaitBook
+from broker.control.wait_records import WaitKeeper, read_waits
+from broker.control.watched import Watched
 from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
-from broker.lifecycle.commands import Audit
 from broker.model.admission import AdmissionRules
 from broker.model.data import Links
 from broker.model.fleet import ClusterState
-from broker.model.jobs import Attempt, Job
+from broker.model.plan import Plan
 from broker.model.problem import Problem
 from broker.sense.fleet import identity_from
 from broker.state import keys
@@ -153,6 +156,8 @@ class Office:
                 tasks.create_task(term.shares.run(), name="shares")
                 tasks.create_task(term.waits.run(), name="waits")
                 tasks.create_task(term.deadlines.run(), name="deadlines")
+                keeper = WaitKeeper(term.waits, term.books, term.committer)
+                tasks.create_task(keeper.run(), name="predictions")
                 tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:
@@ -190,8 +195,8 @@ class Office:
         committer = GroupCommitter(ports.store, lambda: leadership.guard, meter)
         closer = self._closer(books, committer, gateway)
         bell = Bell()
-        waits = WaitBook(self.said_runtime_s)
-        watched = _Watched(books, closer, ports.observer, ports.starts, waits)
+        waits = WaitBook(self.said_runtime_s, read_waits(ports.projection))
+        watched = Watched(books, closer, ports.observer, ports.starts, waits)
         effects = Effects(
             audit=watched.audit,
             close_attempt=watched.close_attempt,
@@ -221,25 +226,37 @@ class Office:
             self.on_cycle(cycle, closer)
             ports.observer.cycle(cycle, books.job, watched.traceparent)
 
-        rules = ports.rules
-        admitting = Admitting(books, rules, read_past(ports.projection))
-        sources = Sources(
+        holds, vain = read_holds(ports.projection)
+        admitting = Admitting(books, ports.rules, read_past(ports.projection), vain, holds=holds)
+        sources = self._sources(admitting, committer, record, bell)
+        cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
+        shares = ShareBook(admitting, committer)
+        deadlines = DeadlineBook(books, waits, ports.clock, closer.add)
+        return Term(
+            leadership, books, leader, cycles, closer, preparer, committer, shares, waits, deadlines
+        )
+
+    def _sources(
+        self,
+        admitting: Admitting,
+        committer: GroupCommitter,
+        record: Callable[[CycleRecord], None],
+        bell: Bell,
+    ) -> Sources:
+        ports, rules, begun = self._ports, self._ports.rules, self._ports.observer.moves_begun
+        return Sources(
             ports.sites.fleet,
             ports.typed_rtt_ms,
             record,
             bell,
             admitting,
             Disturbing(ports.projection, committer, rules.disturbed_share_max, self.alarm),
+            Mobility(admitting.books, admitting, rules.moving, self._plan_aside, begun),
+            HoldBook(admitting, committer).write,
             self.alarm,
             ports.starts.delays,
             ports.starts.preemptions,
             ports.links,
-        )
-        cycles = Cycles(leader, ports.projection, ports.decider, ports.clock, sources)
-        shares = ShareBook(admitting, committer)
-        deadlines = DeadlineBook(books, waits, ports.clock, closer.add)
-        return Term(
-            leadership, books, leader, cycles, closer, preparer, committer, shares, waits, deadlines
         )
 
     def _closer(self, books: Books, committer: GroupCommitter, gateway: Gateway) -> Closer:
@@ -283,6 +300,9 @@ class Office:
         if decided.failure:
             self.alarm(decided.failure)
         return decided
+
+    async def _plan_aside(self, problem: Problem) -> Plan:
+        return (await self.decide(problem)).plan
 
     def alarm(self, text: str) -> None:
         """Something an operator should know; shown in status."""
@@ -353,42 +373,3 @@ class Office:
 
 def _no_trace(uid: str, job: str, given: str) -> str:
     return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    """Consequences of durable rounds: to the closer, and told to the observer."""
-
-    books: Books
-    closer: Closer
-    observer: Observer
-    starts: StartBook
-    waits: WaitBook
-
-    def traceparent(self, job: str) -> str:
-        """The trace context a job was submitted with; empty for none."""
-        admitted = self.books.admitted(job)
-        return admitted.traceparent if admitted else ""
-
-    def audit(self, audits: Sequence[Audit]) -> None:
-        """Transitions."""
-        self.closer.audit(audits)
-        self.observer.transitions(audits, self._attempt)
-
-    def _attempt(self, uid: str) -> Attempt | None:
-        job = self.books.job_of(uid)
-        return job.attempt(uid) if job else None
-
-    def close_attempt(self, job: Job, attempt: Attempt) -> None:
-        """An attempt ended."""
-        self.closer.close_attempt(job, attempt)
-        self.starts.ended(attempt)
-        came_true = self.waits.ended(job, attempt)
-        if came_true is not None:
-            self.closer.add(LedgerBatch(predictions=(came_true,)))
-        self.observer.attempt_ended(job, attempt, self.traceparent(job.id))
-
-    def close_job(self, job: Job) -> None:
-        """A job ended."""
-        self.closer.close_job(job)
-        self.observer.job_ended(job, self.traceparent(job.id))

@@ -136,8 +136,10 @@ def marked(rows: Sequence[dict[str, Any]], chosen: tuple[str, str]) -> list[dict
 
 
 def _body(cycle: CycleRecord, job: str, rows: Sequence[dict[str, Any]]) -> bytes:
+    waiting = cycle.applier.waiting.get(job)
     body = {
         "kind": "decision",
+        "moved": waiting.job.moves if waiting else "",
         "chosen": next((row for row in rows if row["chosen"]), None),
         "candidates": rows,
         "waiting": [],

@@ -1,7 +1,7 @@
 """Predictions of waits for room, kept until the job has started: what came of them is published.
 
-The first prediction made for a job counts, however much later it was looked at again. A leader that
-comes new has made none: jobs that waited before are not counted.
+The first prediction made for a job counts, however much later it was looked at again. The next
+leader takes over those of the last, as far as they were written (`wait_records`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,14 @@ class Predicted:
 class WaitBook:
     """What was predicted under one leadership. `said_s` knows how long a job said it takes."""
 
-    def __init__(self, said_s: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        said_s: Callable[[str], int | None],
+        made: Mapping[str, Predicted] | None = None,
+    ) -> None:
+        """`made`: what earlier leaders predicted."""
         self._said_s = said_s
-        self._made: dict[str, Predicted] = {}
+        self._made: dict[str, Predicted] = dict(made or {})
         self._newest: CycleRecord | None = None
         self._bell = asyncio.Event()
 
@@ -46,6 +51,15 @@ class WaitBook:
         if any(item.refusal.code in FULL for item in cycle.decided.plan.unplaced):
             self._newest = cycle
             self._bell.set()
+
+    @property
+    def made(self) -> Mapping[str, Predicted]:
+        """What was predicted and is not known yet, by job."""
+        return self._made
+
+    def forget(self, job: str) -> None:
+        """A job will never show whether it was right."""
+        self._made.pop(job, None)
 
     def predicted(self, job: str) -> Predicted | None:
         """What was predicted first for a job that waits."""

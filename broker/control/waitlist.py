@@ -20,7 +20,7 @@ from federation.jobs import JobSpec, runtime_bucket_s
 
 _NOT_DECIDING = {
     "name", "run", "command", "env", "secrets", "labels", "outputs", "retry", "priority",
-    "files", "workdir",
+    "files", "workdir", "movable",
 }  # fmt: skip
 _IN_STEPS = {"deadline", "expected_runtime_s", "max_runtime_s"}
 
@@ -34,11 +34,12 @@ Age = tuple[int, JobId]
 
 
 def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Hashable:
-    """Equal for jobs that a decision need not tell apart. An array is like nothing else.
-    `watched`: labels by which other jobs keep apart."""
+    """Equal for jobs that a decision need not tell apart. An array is like nothing else, and a job
+    on its way to another place like no other: that is kept for it alone. `watched`: labels by which
+    other jobs keep apart."""
     spec = ruling.spec
     return (
-        job.id if job.is_array else "",
+        job.id if job.is_array or job.moves else "",
         job.tenant,
         job.priority,
         job.avoid,

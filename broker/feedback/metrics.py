@@ -74,6 +74,13 @@ class BrokerMetrics:
 
     def _attempts(self) -> None:
         to = self.named
+        self.moves = Counter(
+            "tradewind_moves", "Running jobs sent on to a better place.", registry=self.public
+        )
+        self.moves_saved_usd = Counter(
+            "tradewind_moves_saved_usd", "What these moves were expected to save.",
+            registry=self.public,
+        )  # fmt: skip
         self.placements = Counter(
             "tradewind_placements", "Attempts placed.", ["cluster"], registry=to
         )

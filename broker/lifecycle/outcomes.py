@@ -30,7 +30,7 @@ ATTEMPTS_WITHOUT_START_MAX = 200
 _RETRIABLE = frozenset(
     {OutcomeKind.FAILED, OutcomeKind.LOST, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY}
 )
-_RETURNS = frozenset({OutcomeKind.WITHDRAWN, OutcomeKind.PREEMPTED})
+_RETURNS = frozenset({OutcomeKind.WITHDRAWN, OutcomeKind.PREEMPTED, OutcomeKind.MOVED})
 
 
 def after_attempt(job: Job, attempt: Attempt, terms: Terms, now_ms: int) -> Job:
@@ -95,6 +95,8 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
         if not attempt.started_ms:  # where it was not even let start it would be so again
             job = _avoid(job, attempt, outcome, now_ms)
         return requeue(job, "preempted", outcome.text)
+    if outcome.kind is OutcomeKind.MOVED:
+        return requeue(job, "moved", outcome.text)
     if retry_allowed(job, outcome.kind, terms):
         again, wait_s = _retried(job, now_ms)
         tried = f"retry {again.retries_used} in {wait_s} s"

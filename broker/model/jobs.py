@@ -63,6 +63,8 @@ class OutcomeKind(StrEnum):
     TIMED_OUT = "timed_out"
     OUT_OF_MEMORY = "out_of_memory"
     WITHDRAWN = "withdrawn"
+    MOVED = "moved"
+    """Stopped to go on elsewhere, where that is worth it."""
 
 
 class Reconcile(StrEnum):
@@ -297,9 +299,16 @@ class Job:
 
     @property
     def made_room(self) -> bool:
-        """Whether its last attempt was stopped for others; a slice of an array likewise."""
+        """Whether its last attempt was stopped for others or to move; a slice of an array
+        likewise."""
         last = self.attempts[-1].outcome if self.attempts else None
-        return last is not None and last.kind is OutcomeKind.PREEMPTED
+        return last is not None and last.kind in (OutcomeKind.PREEMPTED, OutcomeKind.MOVED)
+
+    @property
+    def moves(self) -> str:
+        """From where, where to and why it is on its way to another place; empty when it is not."""
+        last = self.attempts[-1].outcome if self.attempts else None
+        return last.text if last is not None and last.kind is OutcomeKind.MOVED else ""
 
     @property
     def unassigned_tasks(self) -> Runs:

@@ -124,6 +124,7 @@ def _attempts(world: World) -> Metrics:
     lost = [s for s in world.truth.spans if s.outcome and s.outcome.kind in _UNDONE]
     found: Metrics = {
         "preemptions": kinds[OutcomeKind.PREEMPTED],
+        "moves": kinds[OutcomeKind.MOVED],
         "refusals": kinds[OutcomeKind.REFUSED],
         "withdrawals": kinds[OutcomeKind.WITHDRAWN],
         "lost_work_accelerator_s": sum(ran(span) * span.cards for span in lost),

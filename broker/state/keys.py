@@ -27,6 +27,8 @@ EPOCH = ROOT + "broker/epoch"
 LEADER = ROOT + "broker/leader"
 REPLICAS = ROOT + "replicas/"
 SHARES = ROOT + "broker/shares"
+HOLDS = ROOT + "broker/holds"
+WAITS = ROOT + "broker/waits/"
 PROPOSAL = ROOT + "broker/proposal"
 FREEZE = ROOT + "freeze"
 

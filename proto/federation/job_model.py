@@ -17,6 +17,7 @@ from federation.job_fields import (
     DeadlineField,
     Duration,
     EnvName,
+    Flag,
     Image,
     Integer,
     LabelKey,
@@ -100,6 +101,7 @@ class _Job(Part):
     max_runtime_s: Duration | None = Field(alias="max_runtime", default=None)
     expected_runtime_s: Duration | None = Field(alias="expected_runtime", default=None)
     checkpoint: Checkpoint | None = None
+    movable: Flag | None = None
     inputs: Annotated[tuple[Input, ...], Field(max_length=256), at_most(256)] = ()
     outputs: Annotated[
         tuple[Output, ...],
@@ -145,6 +147,14 @@ class _Job(Part):
     def copies(self) -> int:
         """Tasks of the array, or 1."""
         return self.array.tasks.count if self.array else 1
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it may be stopped and go on elsewhere while it runs: where it says so, and,
+        where it says nothing, if it is known how much of its work that can lose."""
+        if self.movable is not None:
+            return self.movable
+        return self.checkpoint is not None and bool(self.checkpoint.interval_s)
 
     def deadline_ms(self, submitted_ms: int) -> int | None:
         """The deadline in UTC epoch ms of this job submitted at `submitted_ms`."""

@@ -1,5 +1,6 @@
 """Capacity kept for somebody for a bounded time: a gang whose turn has come, one that lost a
-member, or whoever was given back its quota. Meanwhile what ends in time may use it (backfill).
+member, whoever was given back its quota, or who is on its way there. Meanwhile
+what ends in time may use it (backfill).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ class HoldWhy(StrEnum):
     GANG = "gang"
     RECOVERY = "recovery"
     CLAIM = "claim"
+    MOVE = "move"
 
 
-Shape = tuple[object, ...]
+Shape = tuple[str, int, int, int, tuple[str, ...], tuple[str, ...] | None]
 
 
 def shape_of(job: Job) -> Shape:

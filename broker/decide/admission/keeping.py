@@ -9,12 +9,13 @@ each hold ends by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.decide.admission.admit import Admission, Entry, Rank, Scene
 from broker.decide.admission.holds import Hold, HoldWhy, room_at_ms, shape_of
 from broker.decide.admission.making_room import Stop
+from broker.decide.admission.moving import Move
 from broker.decide.admission.running import Running
 from broker.decide.admission.shares import STEP, dominant
 from broker.decide.admission.wishes import Wish, places
@@ -24,6 +25,8 @@ from broker.model.problem import Job, Pool
 HOLDS_MAX = 32
 KEPT_SHARE_MAX = 0.5
 """Of a model's accelerators, what may be kept at once; one gang may always wait for its room."""
+MOVE_BEGINS_MS = 10_000
+"""So long after it was decided a move may not have begun to show."""
 SLACK_S = 120.0
 """What starting, ending and saying so may take beyond a runtime."""
 
@@ -38,13 +41,21 @@ class Lost:
 
 
 def kept_on(
-    holds: Sequence[Hold], wishes: Sequence[Wish], now_ms: int
+    holds: Sequence[Hold],
+    wishes: Sequence[Wish],
+    now_ms: int,
+    leaving: Collection[str] = (),
 ) -> tuple[list[Hold], dict[str, int]]:
     """Holds that still are for somebody who waits and whose time is not over; and the jobs of
-    those whose time is over in vain, with how long (ms) something was kept for them."""
+    those whose time is over in vain, with how long (ms) something was kept for them. `leaving`:
+    jobs that are being stopped; what moves does not wait before it has left."""
     kept: list[Hold] = []
     in_vain: dict[str, int] = {}
     for hold in holds:
+        fresh = now_ms < hold.since_ms + MOVE_BEGINS_MS or hold.job in leaving
+        if hold.why is HoldWhy.MOVE and fresh and now_ms < hold.until_ms:
+            kept.append(hold)
+            continue
         mine = next((w for w in wishes if hold.is_for(w) and not w.set_back), None)
         if mine is None or hold.why is HoldWhy.RECOVERY:  # these are reckoned anew each time
             continue
@@ -78,6 +89,16 @@ def for_claims(stops: Sequence[Stop], scene: Scene, now_ms: int) -> list[Hold]:
         hold = _hold(job, pool, HoldWhy.CLAIM, now_ms, until_ms)
         wanted = -(-sum(a.accelerators for a in attempts) // job.gang_accelerators)
         found.append(replace(hold, job="", copies=max(min(wanted, job.count), 1)))
+    return found
+
+
+def for_moves(moves: Sequence[Move], now_ms: int) -> list[Hold]:
+    """Who moves finds its place free, for the time it takes to leave the old one."""
+    found: list[Hold] = []
+    for move in moves:
+        until_ms = now_ms + round((move.mover.attempt.grace_s + SLACK_S) * 1000)
+        hold = _hold(move.mover.job, move.pool, HoldWhy.MOVE, now_ms, until_ms)
+        found.append(replace(hold, room_ms=now_ms))  # nobody fills the gap: it is short
     return found
 
 

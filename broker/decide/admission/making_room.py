@@ -28,12 +28,13 @@ OUTRANKED = "its place is wanted by a higher priority"
 @dataclass(frozen=True, slots=True)
 class Stop:
     """An attempt to be stopped so that a copy of a wish (by index) finds room in `pool`; empty
-    where only a quota is missing."""
+    where only a quota is missing. `moves`: not for another, it goes on in `pool` itself."""
 
     attempt: Running
     wish: int
     pool: str
     why: str
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

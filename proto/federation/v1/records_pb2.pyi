@@ -98,7 +98,7 @@ class Outcome(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     USAGE_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """succeeded failed cancelled preempted lost refused timed_out out_of_memory withdrawn"""
+    """succeeded failed cancelled preempted lost refused timed_out out_of_memory withdrawn moved"""
     exit_code: builtins.int
     signal: builtins.int
     code: builtins.str
@@ -936,6 +936,159 @@ class SharesRecord(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "average", b"average", "depth", b"depth", "schema", b"schema"]) -> None: ...
 
 Global___SharesRecord: typing_extensions.TypeAlias = SharesRecord
+
+@typing.final
+class HoldsRecord(google.protobuf.message.Message):
+    """broker/holds: what is kept free for whom, and whose turns came to nothing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    HOLDS_FIELD_NUMBER: builtins.int
+    MISSED_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    @property
+    def holds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HoldRecord]: ...
+    @property
+    def missed(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MissedRecord]: ...
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        holds: collections.abc.Iterable[Global___HoldRecord] | None = ...,
+        missed: collections.abc.Iterable[Global___MissedRecord] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["holds", b"holds", "missed", b"missed", "schema", b"schema"]) -> None: ...
+
+Global___HoldsRecord: typing_extensions.TypeAlias = HoldsRecord
+
+@typing.final
+class HoldRecord(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    REPLICAS_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    MODELS_FIELD_NUMBER: builtins.int
+    REGIONS_FIELD_NUMBER: builtins.int
+    EVERYWHERE_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    WHY_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    ROOM_MS_FIELD_NUMBER: builtins.int
+    COPIES_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """with priority, replicas, size, models and regions: its shape"""
+    priority: builtins.int
+    replicas: builtins.int
+    size: builtins.int
+    everywhere: builtins.bool
+    """no regions named"""
+    pool: builtins.str
+    why: builtins.str
+    """gang recovery claim move"""
+    since_ms: builtins.int
+    until_ms: builtins.int
+    room_ms: builtins.int
+    copies: builtins.int
+    job: builtins.str
+    model: builtins.str
+    @property
+    def models(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def regions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        priority: builtins.int = ...,
+        replicas: builtins.int = ...,
+        size: builtins.int = ...,
+        models: collections.abc.Iterable[builtins.str] | None = ...,
+        regions: collections.abc.Iterable[builtins.str] | None = ...,
+        everywhere: builtins.bool = ...,
+        pool: builtins.str = ...,
+        why: builtins.str = ...,
+        since_ms: builtins.int = ...,
+        until_ms: builtins.int = ...,
+        room_ms: builtins.int = ...,
+        copies: builtins.int = ...,
+        job: builtins.str = ...,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["copies", b"copies", "everywhere", b"everywhere", "job", b"job", "model", b"model", "models", b"models", "pool", b"pool", "priority", b"priority", "regions", b"regions", "replicas", b"replicas", "room_ms", b"room_ms", "since_ms", b"since_ms", "size", b"size", "tenant", b"tenant", "until_ms", b"until_ms", "why", b"why"]) -> None: ...
+
+Global___HoldRecord: typing_extensions.TypeAlias = HoldRecord
+
+@typing.final
+class MissedRecord(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    TURNS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    turns: builtins.int
+    until_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        turns: builtins.int = ...,
+        until_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "turns", b"turns", "until_ms", b"until_ms"]) -> None: ...
+
+Global___MissedRecord: typing_extensions.TypeAlias = MissedRecord
+
+@typing.final
+class WaitsRecord(google.protobuf.message.Message):
+    """broker/waits/<part>: waits for room as predicted first, until what came of them is known."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    PREDICTED_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    @property
+    def predicted(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PredictedRecord]: ...
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        predicted: collections.abc.Iterable[Global___PredictedRecord] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["predicted", b"predicted", "schema", b"schema"]) -> None: ...
+
+Global___WaitsRecord: typing_extensions.TypeAlias = WaitsRecord
+
+@typing.final
+class PredictedRecord(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    FROM_MS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    at_ms: builtins.int
+    from_ms: builtins.int
+    until_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        at_ms: builtins.int = ...,
+        from_ms: builtins.int = ...,
+        until_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "from_ms", b"from_ms", "job", b"job", "until_ms", b"until_ms"]) -> None: ...
+
+Global___PredictedRecord: typing_extensions.TypeAlias = PredictedRecord
 
 @typing.final
 class FreezeRecord(google.protobuf.message.Message):
