@@ -198,7 +198,8 @@ def _services(
         ids=backends.ids,
         control=control,
         settings=ApiSettings(
-            public_url=settings.public_api_url, typed_round_trips=_typed(settings)
+            public_url=settings.public_api_url, typed_round_trips=_typed(settings),
+            links=settings.data_links(),
         ),
         observer=observer,
         decisions=backends.decisions,

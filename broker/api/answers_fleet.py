@@ -296,6 +296,25 @@ class DatasetsView(Open):
     datasets: list[DatasetView]
 
 
+class LinkView(Open):
+    """What data costs and takes from a region to another. `gbps` is the speed decisions count
+    with, null where nobody knows: `stated`, or `seen` of what sites there fetched."""
+
+    from_region: str
+    to_region: str
+    egress_usd_per_gb: float
+    gbps: float | None
+    speed: Literal["stated", "seen", "unknown"]
+    source: str
+    as_of_at: str | None
+
+
+class LinksView(Open):
+    """Links by region; a way that is not among them is not taken."""
+
+    links: list[LinkView]
+
+
 class TokenView(Open):
     """A token without its secret."""
 

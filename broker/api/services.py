@@ -14,6 +14,7 @@ from broker.control.viewing import LogRequest, LogSlice, Viewer
 from broker.control.whatif import WhatIfAsk
 from broker.feedback.decisions import DecisionStore
 from broker.feedback.ports import BlobStore, Ledger
+from broker.model.data import Links
 from broker.model.fleet import Fleet
 from broker.model.jobs import Job
 from broker.state.group_commit import GroupCommitter
@@ -90,6 +91,7 @@ class ApiSettings:
     version: str = "0.1.0"
     public_url: str = "https://127.0.0.1:7443"
     typed_round_trips: Mapping[tuple[str, str], TypedRoundTrip] = field(default_factory=dict)
+    links: Links = field(default_factory=dict)
     price_age_max_s: int = 24 * 3600
     sse_keepalive_s: float = 15.0
     log_poll_ms: int = 10_000

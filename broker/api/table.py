@@ -218,6 +218,10 @@ ADMIN = (
         {200: Answer("the datasets", f.DatasetsView)},
     ),
     Route(
+        "GET", "/v1/links", datasets.links, "Ways of data between regions", "data",
+        {200: Answer("the links", f.LinksView)},
+    ),
+    Route(
         "PUT", "/v1/datasets/{dataset}", datasets.write, "Write a dataset", "data",
         {200: Answer("as written", f.DatasetView)},
         access=Access.OPERATOR, body=BodyOf(r.DatasetBody),

@@ -27,6 +27,10 @@ class Operating:
         """All datasets."""
         return mapping(await self.transport.send(Request("GET", "/datasets")))
 
+    async def links(self) -> Document:
+        """The ways of data between regions."""
+        return mapping(await self.transport.send(Request("GET", "/links")))
+
     async def write_dataset(
         self, name: str, size: str, regions: Sequence[str], residency: Sequence[str] = ()
     ) -> Document:

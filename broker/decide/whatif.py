@@ -110,7 +110,7 @@ def _priced(problem: Problem, change: PriceChange) -> Problem:
     return replace(
         problem,
         pools=tuple(
-            replace(pool, price_usd_per_accelerator_hour=_price(pool, change))
+            _repriced(pool, change)
             if meant(pool)
             else pool
             for pool in problem.pools
@@ -118,10 +118,16 @@ def _priced(problem: Problem, change: PriceChange) -> Problem:
     )
 
 
-def _price(pool: Pool, change: PriceChange) -> float:
+def _repriced(pool: Pool, change: PriceChange) -> Pool:
+    """The pool at another price: `usd` holds at any hour, a factor for each hour's own."""
     if change.usd is not None:
-        return change.usd
-    return pool.price_usd_per_accelerator_hour * change.factor
+        return replace(pool, price_usd_per_accelerator_hour=change.usd, prices=())
+    usd = pool.price_usd_per_accelerator_hour * change.factor
+    hours = tuple(
+        replace(w, price_usd_per_accelerator_hour=w.price_usd_per_accelerator_hour * change.factor)
+        for w in pool.prices
+    )
+    return replace(pool, price_usd_per_accelerator_hour=usd, prices=hours)
 
 
 def _kept_out(problem: Problem, drained: frozenset[str]) -> tuple[Job, ...]:

@@ -161,6 +161,7 @@ def test_a_gang_shares_a_node_or_a_rack_where_it_says_so(laptop: Laptop) -> None
 
 def test_data_stays_goes_or_is_refused_as_its_way_is_stated(laptop: Laptop) -> None:
     laptop.ok("datasets", "set", "faces", "--size", "10GB", "--region", "eu-west")
+    assert "8 Gbit/s" in laptop.ok("datasets", "links").out
     near = Asked(laptop, inputs=[{"dataset": "faces"}])
     table = near.table()
     assert table["us-east/cpu"]["chosen"], "the way costs a tenth of a cent"

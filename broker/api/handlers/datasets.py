@@ -9,6 +9,7 @@ from aiohttp import web
 from broker.api.problems import field_problem, not_found
 from broker.api.routes import Call, answer
 from broker.api.views import utc
+from broker.control.inputs import Ways
 from broker.model.data import Dataset
 from broker.sense.datasets import encode_dataset, read_datasets
 from broker.state import keys
@@ -31,6 +32,29 @@ async def datasets(call: Call) -> web.Response:
     """GET /v1/datasets."""
     known = read_datasets(call.api.services.projection)
     return answer(200, {"datasets": [_view(known[name]) for name in sorted(known)]})
+
+
+async def links(call: Call) -> web.Response:
+    """GET /v1/links."""
+    services = call.api.services
+    stated = services.settings.links
+    ways = Ways(stated, list(services.control.fleet().clusters.values()))
+    rows = []
+    for (start, end), link in sorted(stated.items()):
+        way = ways.way((start, end))
+        gbps = round(8 / way[1] / 3600, 6) if way and way[1] else None
+        rows.append(
+            {
+                "from_region": start,
+                "to_region": end,
+                "egress_usd_per_gb": link.egress_usd_per_gb,
+                "gbps": gbps,
+                "speed": "stated" if link.gbps else "seen" if gbps else "unknown",
+                "source": link.source,
+                "as_of_at": utc(link.as_of_ms),
+            }
+        )
+    return answer(200, {"links": rows})
 
 
 async def write(call: Call) -> web.Response:

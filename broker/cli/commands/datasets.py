@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.exits import Exit
-from broker.cli.formatting import mappings, moment, text
+from broker.cli.formatting import NONE, mappings, moment, text, usd
 from broker.cli.formatting import size as size_of
 from broker.cli.options import Json, group
 from broker.cli.output import Column, Table, say, show, show_json
@@ -58,6 +58,38 @@ def _list(*, as_json: bool) -> int:
         for each in mappings(answer.get("datasets"))
     ]
     show(Table(columns, [*rows], "no datasets"))
+    return Exit.OK
+
+
+@app.command("links")
+def list_links(as_json: Json = False) -> int:
+    """What data costs and takes between regions; a way that is not listed is not taken."""
+    answer = ask(lambda client: client.links())
+    if as_json:
+        show_json(answer)
+        return Exit.OK
+    columns = [
+        Column("FROM"),
+        Column("TO"),
+        Column("EGRESS", right=True),
+        Column("SPEED", right=True),
+        Column("KNOWN BY"),
+        Column("AS OF"),
+        Column("SOURCE"),
+    ]
+    rows = [
+        [
+            text(link.get("from_region")),
+            text(link.get("to_region")),
+            f"{usd(link.get('egress_usd_per_gb'))}/GB",
+            NONE if link.get("gbps") is None else f"{link['gbps']:g} Gbit/s",
+            text(link.get("speed")),
+            moment(link.get("as_of_at"), now()),
+            text(link.get("source")),
+        ]
+        for link in mappings(answer.get("links"))
+    ]
+    show(Table(columns, [*rows], "no links: data stays in its region"))
     return Exit.OK
 
 

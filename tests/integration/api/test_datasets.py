@@ -21,6 +21,10 @@ async def test_a_dataset_is_written_listed_and_forgotten(world: World) -> None:
     assert (await world.call("GET", "/v1/datasets"))[1]["datasets"] == []
 
 
+async def test_links_are_told_as_they_are_stated(world: World) -> None:
+    assert (await world.call("GET", "/v1/links"))[:2] == (200, {"links": []})
+
+
 async def test_a_dataset_that_cannot_be_is_refused_by_field(world: World) -> None:
     for change, field in (
         ({"size": "7"}, "size"),

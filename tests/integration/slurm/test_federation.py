@@ -99,8 +99,10 @@ def test_jobs_gangs_and_arrays_end_right_and_ran_once(federation: SlurmFederatio
     (gang,) = federation.submit(
         [card_job(federation, resources={"replicas": 4, "accelerators": "H100:4"})], "gang"
     )
+    close = {"replicas": 2, "accelerators": "H100:1", "cpus": 2, "topology": "node"}
+    (near,) = federation.submit([card_job(federation, resources=close)], "near")
     (array,) = federation.submit([card_job(federation, array="0-9%4")], "array")
-    done = federation.wait([*singles, gang, array], WITHIN_S)
+    done = federation.wait([*singles, gang, near, array], WITHIN_S)
     assert {outcome(job) for job in done.values()} == {"succeeded"}, done
     marks = federation.marks()
     assert all(marks[f"start {job}/0"] == 1 for job in singles)
@@ -109,6 +111,8 @@ def test_jobs_gangs_and_arrays_end_right_and_ran_once(federation: SlurmFederatio
     rows = [row for cluster in CLUSTERS for row in federation.accounts(cluster)]
     (of_gang,) = [row for row in rows if row["JobName"].startswith(gang)]
     assert of_gang["NNodes"] == "2" and "gres/gpu=16" in of_gang["AllocTRES"]
+    (of_near,) = [row for row in rows if row["JobName"].startswith(near)]
+    assert of_near["NNodes"] == "1" and "gres/gpu=2" in of_near["AllocTRES"]
 
 
 def test_a_cancel_reaches_the_queue_of_the_site(federation: SlurmFederation) -> None:

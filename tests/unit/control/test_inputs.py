@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.control.admission_rules import input_faults
 from broker.control.build_problem import Waiting, World, build
+from broker.control.inputs import Inputs, Ways
 from broker.decide.decision import decide
 from broker.decide.explain import Standing, candidates, explain_unplaced
 from broker.decide.problem_file import problem_from_json
@@ -143,3 +146,45 @@ def test_what_nobody_knows_enough_of_is_not_taken_on() -> None:
         "inputs[2].size": "leave it out",
     }
     assert input_faults(a_spec({"dataset": "faces"}, at("1GB", "eu")), known) == []
+
+
+@given(
+    links=st.dictionaries(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("abc")),
+        st.builds(Link, st.sampled_from([0.0, 0.02, 0.5]), st.sampled_from([0.0, 1.0, 10.0])),
+    ),
+    parts=st.lists(
+        st.tuples(st.integers(1, 50), st.sets(st.sampled_from("abc"), min_size=1)),
+        min_size=1, max_size=4,
+    ),
+)  # fmt: skip
+def test_the_tables_say_of_every_region_what_the_parts_add_up_to(
+    links: dict[tuple[str, str], Link], parts: list[tuple[int, set[str]]]
+) -> None:
+    views = [cluster(f"c{name}", name, 1.0) for name in "abc"]
+    inputs = Inputs(Ways(links, views), {}, "abc")
+    spec = a_spec(*(at(f"{gb}GB", *sorted(regions)) for gb, regions in parts))
+    place, total_gb = inputs.place(spec)
+    egress, speed = inputs.tables()
+    assert place is not None and total_gb == pytest.approx(sum(gb for gb, _ in parts))
+    row = inputs.regions.index(place)
+    for view in views:
+        to = str(view.identity.region)
+        usd = hours = 0.0
+        refused = False
+        for gb, regions in parts:
+            ways = [(0.0, 0.0)] if to in regions else []
+            for start in regions - {to}:
+                if link := links.get((start, to)):
+                    ways.append(
+                        (link.egress_usd_per_gb, 8 / link.gbps / 3600 if link.gbps else 0.0)
+                    )
+            refused |= not ways
+            way = min(ways, default=(0.0, 0.0))
+            usd, hours = usd + gb * way[0], hours + gb * way[1]
+        assert (inputs.refusal(spec, view) is not None) is refused
+        if not refused:
+            column = inputs.regions.index(to)
+            gbps = speed[row][column]
+            assert total_gb * egress[row][column] == pytest.approx(usd)
+            assert (total_gb * 8 / gbps / 3600 if gbps else 0.0) == pytest.approx(hours)

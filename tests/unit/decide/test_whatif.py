@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from broker.decide.whatif import (
     changed,
     clusters_named,
 )
-from broker.model.problem import Problem
+from broker.model.problem import PriceWindow, Problem
 from federation.refusals import RefusalCode
 from tests.unit.decide.problems import a_job, a_pool, a_problem
 
@@ -68,6 +69,11 @@ def test_a_price_is_changed_for_all_that_is_named(target: str) -> None:
     for old, new in zip(problem.pools, half.pools, strict=True):
         expected = old.price_usd_per_accelerator_hour * (0.5 if old.name in named else 1.0)
         assert new.price_usd_per_accelerator_hour == expected
+    night = replace(problem.pools[2], prices=(PriceWindow(1.0, 2.0, 4.0),))
+    hourly = replace(problem, pools=(*problem.pools[:2], night))
+    (halved,) = changed(hourly, Changes(prices=(PriceChange("c2", factor=0.5),))).pools[2].prices
+    assert halved == PriceWindow(1.0, 2.0, 2.0)
+    assert changed(hourly, Changes(prices=(PriceChange("c2", usd=0.1),))).pools[2].prices == ()
     cheap = changed(problem, Changes(prices=(PriceChange("c2", usd=0.1),)))
     assert places(cheap) == {"j0": "p2"}
 
