@@ -162,6 +162,19 @@ class KubernetesApi:
                 raise
         return await self._list(f"{self._space()}/pods{busy}"), False
 
+    async def quotas(self) -> list[Object]:
+        """ResourceQuotas of the namespace."""
+        return await self._list(f"{self._space()}/resourcequotas")
+
+    async def local_queue(self, name: str) -> Object | None:
+        """A LocalQueue of Kueue; None if there is none."""
+        space = quote(self.site.namespace)
+        path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{space}/localqueues/{quote(name)}"
+        try:
+            return await self.ask("GET", path)
+        except NotThere:
+            return None
+
     async def nodes(self) -> list[Object]:
         """Every node."""
         return await self._list("/api/v1/nodes")

@@ -21,6 +21,8 @@ from regional_agent.kubernetes.api import (
 )
 
 BOUND, TERMINAL = "nodeName", ("Succeeded", "Failed")
+_FACTORS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+            "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}  # fmt: skip
 NODE_GONE = frozenset({"DeletionByPodGC", "DeletionByTaintManager"})
 """Reasons of the condition DisruptionTarget, the rest of which are preemptions and evictions:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
@@ -182,3 +184,11 @@ def _index(job: Object, pod: Object) -> int:
 
 def _sentence(said: Mapping[str, Any]) -> str:
     return ": ".join(str(said[k]) for k in ("reason", "message") if said.get(k))
+
+
+def amount_of(said: object) -> float:
+    """An amount such as `500m`, `2Gi`, `4` or `1e3`; 0 for none.
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
+    text = str(said or 0)
+    number = text.rstrip("numkKMGTPi")
+    return float(number) * _FACTORS.get(text[len(number) :], 1.0)

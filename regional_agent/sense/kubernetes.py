@@ -18,11 +18,19 @@ from regional_agent.kubernetes.api import (
     LABEL_SITE,
     REPLICAS,
     KubernetesApi,
+    KubernetesRefused,
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, GPU, PRODUCT, model_of, products
 from regional_agent.kubernetes.site import KubernetesSite
-from regional_agent.kubernetes.told import phase
+from regional_agent.kubernetes.told import amount_of, phase
+from regional_agent.sense.kubernetes_limits import (
+    Left,
+    bounded,
+    left_of,
+    queue_trouble,
+    waiting_in,
+)
 from regional_agent.sense.ray import pool_name
 from regional_agent.session.ledger import Pool
 from regional_agent.session.resettle import NodeSeen, SiteSeen
@@ -30,9 +38,10 @@ from regional_agent.session.resettle import NodeSeen, SiteSeen
 GIB = 2**30
 PASSING = "node.kubernetes.io/"
 """Taints the cluster itself sets while something is wrong with a node."""
+FORBIDDEN = 403
+UNCOUNTED = "resource quotas cannot be listed: what they forbid counts as free"
 HIDDEN = "pods of other namespaces cannot be listed: what they hold counts as free"
-_FACTORS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-            "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}  # fmt: skip
+
 
 Shape = tuple[str, int, int, int]
 """Model, cards, cpus in thousandths, memory in GiB."""
@@ -57,9 +66,30 @@ class KubernetesSense:
 
     async def look(self, ours: Collection[str]) -> KubernetesLook:
         """The site now; `ours` are the attempts held here."""
-        nodes, (pods, every) = await asyncio.gather(self._api.nodes(), self._api.all_pods())
+        nodes, (pods, every), left = await asyncio.gather(
+            self._api.nodes(), self._api.all_pods(), self._left()
+        )
         found = put_together(self._site, nodes, pods, frozenset(ours))
-        return found if every else replace(found, notes=(*found.notes, HIDDEN))
+        notes = (*found.notes, *left.notes, *(() if every else (HIDDEN,)))
+        seen = found.seen
+        seen = replace(seen, nodes=bounded(seen.pools, seen.nodes, left))
+        if self._site.queue:
+            queue = await self._api.local_queue(self._site.queue)
+            trouble = queue_trouble(self._site.queue, queue)
+            notes = (*notes, trouble) if trouble else notes
+            shut = seen.nodes if not trouble else bounded(seen.pools, seen.nodes, Left(0, 0, 0, 0))
+            waiting = max(seen.others_waiting, waiting_in(queue) - len(ours) + len(seen.running))
+            seen = replace(seen, nodes=shut, others_waiting=waiting)
+        return replace(found, seen=seen, notes=notes)
+
+    async def _left(self) -> Left:
+        """Of the namespace's quotas, where an older Role allows to look at them."""
+        try:
+            return left_of(await self._api.quotas())
+        except KubernetesRefused as refused:
+            if refused.status != FORBIDDEN:
+                raise
+            return Left(notes=(UNCOUNTED,))
 
 
 def put_together(
@@ -135,8 +165,8 @@ def _is_for_us(site: KubernetesSite, node: Object) -> bool:
 
 def _shape(site: KubernetesSite, node: Object, notes: list[str]) -> Shape | None:
     total = (node.get("status") or {}).get("allocatable") or {}
-    cards, cpus_milli = int(quantity(total.get(GPU))), round(quantity(total.get("cpu")) * 1000)
-    memory_gib = int(quantity(total.get("memory")) // GIB)
+    cards, cpus_milli = int(amount_of(total.get(GPU))), round(amount_of(total.get("cpu")) * 1000)
+    memory_gib = int(amount_of(total.get("memory")) // GIB)
     if not cards:
         tainted = any(t["key"] == GPU for t in node["spec"].get("taints") or ())
         return (CPU, 0, cpus_milli, memory_gib) if cpus_milli and not tainted else None
@@ -187,18 +217,10 @@ def requested(pod: Object) -> dict[str, float]:
             total[key] += amount
     whole = {key: max(total[key], before[key]) for key in {*total, *before}} | _asked(spec)
     for key, said in (spec.get("overhead") or {}).items():
-        whole[key] = whole.get(key, 0.0) + quantity(said)
+        whole[key] = whole.get(key, 0.0) + amount_of(said)
     return whole
 
 
 def _asked(thing: Object) -> dict[str, float]:
     said = (thing.get("resources") or {}).get("requests") or {}
-    return {key: quantity(amount) for key, amount in said.items()}
-
-
-def quantity(said: object) -> float:
-    """An amount such as `500m`, `2Gi`, `4` or `1e3`; 0 for none.
-    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
-    text = str(said or 0)
-    number = text.rstrip("numkKMGTPi")
-    return float(number) * _FACTORS.get(text[len(number) :], 1.0)
+    return {key: amount_of(amount) for key, amount in said.items()}

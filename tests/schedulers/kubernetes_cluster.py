@@ -59,6 +59,8 @@ class Store:
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, Object] = {}
         self.services: dict[str, Object] = {}
+        self.quotas: dict[str, Object] = {}
+        self.queues: dict[str, Object] = {}
         self.newest = 0
         self.oldest = 0
         """Events up to this version are forgotten."""

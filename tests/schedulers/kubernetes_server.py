@@ -75,6 +75,7 @@ class KubernetesServer:
         app = web.Application()
         jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        queues = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/localqueues"
         services = f"/api/v1/namespaces/{NAMESPACE}/services"
         for verb, path, answer in (
             ("GET", "/version", self._version),
@@ -87,6 +88,8 @@ class KubernetesServer:
             ("GET", "/api/v1/pods", self._pods),
             ("DELETE", pods + "/{name}", self._delete_pod),
             ("GET", "/api/v1/nodes", self._nodes),
+            ("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", self._quotas),
+            ("GET", queues + "/{name}", self._queue),
             ("POST", services, self._create_service),
             ("GET", services + "/{name}", self._service),
             ("PATCH", services + "/{name}", self._patch_service),
@@ -153,6 +156,12 @@ class KubernetesServer:
                 if pod["status"]["phase"] == "Running":
                     pod["status"]["phase"] = "Hovering"
         return 200, found
+
+    async def _quotas(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("ResourceQuotaList", self.cluster.store.quotas, request)
+
+    async def _queue(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._one(self.cluster.store.queues, request)
 
     async def _nodes(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._list("NodeList", self.cluster.store.nodes, request)

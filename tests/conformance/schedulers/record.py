@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from regional_agent.conformance.suite import Verdict, as_json, try_all
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
 from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
+from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
 from tests.conformance.schedulers.slurm_rig import SlurmRig
 from tests.image_store import ImageStore
@@ -73,6 +75,9 @@ def main() -> None:
                     cell.stop()
             elif kind == "kubernetes":
                 asyncio.run(_record(KubernetesRig(Path(scratch) / "agent")))
+            elif kind == "kubernetes-server":
+                config = Path(os.environ["TRADEWIND_TEST_KUBECONFIG"])
+                asyncio.run(_record(RealKubernetesRig(Path(scratch) / "real", config)))
             elif kind == "ray":
                 _record_ray()
             else:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from regional_agent.kubernetes.api import JOB_NAME, LABEL_ATTEMPT, LABEL_SITE
+from regional_agent.kubernetes.api import JOB_NAME, LABEL_ATTEMPT, LABEL_SITE, KubernetesApi
 from regional_agent.kubernetes.site import KubernetesSite
-from regional_agent.sense.kubernetes import KubernetesLook, put_together, quantity, requested
+from regional_agent.kubernetes.told import amount_of
+from regional_agent.sense.kubernetes import KubernetesLook, KubernetesSense, put_together, requested
+from regional_agent.sense.kubernetes_limits import Left, bounded, left_of
+from tests.conformance.schedulers.kubernetes_rig import contract_site
+from tests.schedulers.kubernetes_server import Cluster, KubernetesServer
 
 SITE = KubernetesSite("https://api", "tradewind", "jobs:1", Path("/state"), "claim")
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -106,4 +111,64 @@ def test_a_pod_asks_for_the_largest_of_what_runs_before_and_all_of_what_runs_bes
     [("500m", 0.5), ("2Gi", 2 * 2**30), ("4", 4), ("1e3", 1000), ("1M", 1e6), (None, 0), (3, 3)],
 )
 def test_quantities(said: object, amount: float) -> None:
-    assert quantity(said) == amount
+    assert amount_of(said) == amount
+
+
+def quota(name: str, hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec, "status": {"hard": hard, "used": used}}
+
+
+def test_what_quotas_leave_is_the_least_that_any_leaves() -> None:
+    left = left_of(
+        [
+            quota("a", {"requests.cpu": "10", "pods": "50"}, {"requests.cpu": "2500m"}),
+            quota("b", {"cpu": "8", "requests.nvidia.com/gpu": "4"}, {"cpu": "9"}),
+            quota("c", {"limits.memory": "64Gi", "secrets": "3"}, {"limits.memory": "60Gi"}),
+            quota("d", {"pods": "0"}, {}, scopes=["BestEffort"]),
+        ]
+    )
+    assert (left.cpus, left.memory_bytes, left.cards, left.pods) == (0, 4 * 2**30, 4, 50)
+    assert left.notes == ("the quota d has scopes: what it leaves is not counted",)
+    assert left_of([]) == Left()
+
+
+def test_a_pool_has_no_more_free_than_quotas_leave() -> None:
+    """Guards against placing what a quota then keeps waiting in the cluster."""
+    seen = look(node("a", 8), node("b", 8), node("c", 8, unschedulable=True),
+                pods=(pod("a", 5),)).seen  # fmt: skip
+
+    def free(left: Left) -> list[int]:
+        nodes = bounded(seen.pools, seen.nodes, left)["h100"]
+        return [8 - each.accelerators_used for each in nodes]
+
+    assert free(Left()) == [3, 8, 8]
+    assert free(Left(cards=5)) == [3, 2, 0]
+    assert free(Left(pods=1)) == [1, 0, 0]
+    cpus = bounded(seen.pools, seen.nodes, Left(cpus=8))["h100"]
+    assert [7910 - each.cpus_used_milli for each in cpus] == [7410, 590, 0]
+
+
+async def test_quotas_and_the_queue_of_kueue_are_looked_at(tmp_path: Path) -> None:
+    server = KubernetesServer(Cluster())
+    await server.start()
+    site = replace(contract_site(tmp_path, server.url), queue="research")
+    api, store = KubernetesApi(site), server.cluster.store
+    sense = KubernetesSense(site, api)
+    try:
+        found = await sense.look(())
+        assert "there is no LocalQueue research" in found.notes[-1]
+        assert {n.accelerators_used for n in found.seen.nodes["h100"]} == {8}
+        queue = {"metadata": {"name": "research"}, "status": {"pendingWorkloads": 3}}
+        store.add(store.queues, queue)
+        store.add(store.quotas, quota("team", {"requests.nvidia.com/gpu": "2"}, {}))
+        found = await sense.look(())
+        assert [8 - n.accelerators_used for n in found.seen.nodes["h100"]] == [2]
+        assert (found.seen.others_waiting, found.notes) == (3, ())
+        inactive = {"type": "Active", "status": "False", "reason": "ClusterQueueIsInactive"}
+        queue["status"] = {"conditions": [inactive]}
+        found = await sense.look(())
+        assert found.notes == ("the LocalQueue research is not active: ClusterQueueIsInactive",)
+        assert [n.accelerators_used for n in found.seen.nodes["h100"]] == [8]
+    finally:
+        await api.close()
+        await server.stop()
