@@ -54,7 +54,7 @@ from regional_agent.worker import BrokerTime, Outbox, Worker
 
 JOURNAL = "journal.db"
 STATUS_EVERY_S = 15.0
-STATUS_LOOK_S = 1.0
+STATUS_APART_S = 0.2
 TOMBSTONES_EVERY_S = 600.0
 RENEW_LOOK_S = 30.0
 RECOVER_RETRY_S = 0.2
@@ -255,16 +255,16 @@ class Agent:
             await asyncio.sleep(RENEW_LOOK_S)
 
     async def _statuses(self) -> None:
-        written_s: float = float("-inf")
-        shown: object = None
+        """On news, and now and then."""
+        news = self.control.news = self.dialler.news
         while True:
-            now_s = self._clock.monotonic_s()
-            news = self.dialler.state, self.control.state, self.control.fault
-            if news != shown or now_s - written_s > STATUS_EVERY_S:
-                written_s, shown = now_s, news
-                with contextlib.suppress(OSError):
-                    self._write_status(stopped=False)
-            await asyncio.sleep(STATUS_LOOK_S)
+            news.clear()
+            with contextlib.suppress(OSError):
+                self._write_status(stopped=False)
+            await asyncio.sleep(STATUS_APART_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STATUS_EVERY_S):
+                    await news.wait()
 
     # Facts ------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class Dialler:
             connected=False, address="", since_ms=parts.clock.now_ms(), code="", reason="dialling"
         )
         self.session_opened = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set whenever `state` changes."""
 
     @property
     def connected(self) -> bool:
@@ -176,6 +178,7 @@ class Dialler:
         same = self.state.connected == connected
         since_ms = self.state.since_ms if same else self._parts.clock.now_ms()
         self.state = LinkState(connected, address, since_ms, code, reason)
+        self.news.set()
 
     async def _pause(self, over: Over) -> None:
         self._failures += 1

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from federation.environment import Clock
 from federation.front_names import dialled
+from federation.handshake.agent_half import patience_ms
 from federation.handshake.frames import Hello, SessionCode
 from federation.handshake.machine import AgentHandshake
 from federation.handshake.values import (
@@ -338,8 +339,10 @@ class Link:
     # Watching -------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        """Wakes when silence would mean something, not to look whether it does."""
         while self.over is None:
-            await asyncio.sleep(LOOK_S)
+            now_ms = self._parts.time.monotonic_ms()
+            await asyncio.sleep(patience_ms(self._handshake.state, now_ms) / 1000)
             await self._take(TimePassed(self._parts.time.monotonic_ms()))
 
     async def _serve_logs(self) -> None:

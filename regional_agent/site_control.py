@@ -40,6 +40,8 @@ class SiteControl:
         self._told: RulesChanged | None = None
         self._look = asyncio.Event()
         self.state = SiteState()
+        self.news = asyncio.Event()
+        """Set whenever `state` or `fault` changes."""
         self._server = ControlServer(
             settings.state_dir,
             {"reread": self._reread, "attempts": self._attempts, "stop": self._stop},
@@ -78,7 +80,7 @@ class SiteControl:
         self._look.set()
 
     def _take_in(self, *, always: bool) -> None:
-        before = self._file.fault
+        before, state = self._file.fault, self.state
         policy = self._file.changed(always=always)
         if policy is not None:
             self._policy = policy
@@ -87,6 +89,8 @@ class SiteControl:
             _log.error("the site's rules stay as they were: %s", self._file.fault)
         for happened in self._news():
             self._worker.put(happened)
+        if (before, state) != (self._file.fault, self.state):
+            self.news.set()
 
     def _news(self) -> list[Input]:
         """What is new of rules and decisions, as the conversation takes it."""

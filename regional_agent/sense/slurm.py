@@ -23,7 +23,6 @@ from regional_agent.slurm.start_forecast import StartForecast
 
 CPU = "CPU"
 MIB = 2**20
-TAG = "tradewind:"
 PROBE_EVERY_S = 60
 PROBES_MAX = 8
 """Pools whose expected start is asked for in one look: each is one more call of a client."""
@@ -186,13 +185,12 @@ def put_together(
         sources[name] = PoolSource(part, gres, per_node, len(some), limit_s)
         seen[name] = tuple(_seen(node, blocked, model) for node in some)
         where |= {node.name: (name, index) for index, node in enumerate(some)}
-    tags = {f"{TAG}{uid}": uid for uid in ours}
-    others = [row for row in said.rows if row.comment.rpartition(":")[0] not in tags]
+    others = [row for row in said.rows if ours.isdisjoint(row.uids)]
     return SlurmLook(
         SiteSeen(
             pools=tuple(pools),
             nodes=seen,
-            running=_running(said.rows, tags, where),
+            running=_running(said.rows, ours, where),
             closed=_closed(said.reservations, frozenset(where)),
             max_submit=said.limits.jobs_max,
             max_array=said.limits.array_max,
@@ -268,16 +266,16 @@ def _closed(
 
 def _running(
     rows: Sequence[queue.QueueRow],
-    tags: Mapping[str, str],
+    ours: frozenset[str],
     where: Mapping[str, tuple[str, int]],
 ) -> dict[str, tuple[tuple[tuple[str, int], ...], ...]]:
     """Per attempt of ours the nodes of each copy of it that runs."""
     found: dict[str, list[tuple[tuple[str, int], ...]]] = defaultdict(list)
     for row in rows:
-        uid = tags.get(row.comment.rpartition(":")[0])
-        if uid is None or not row.runs:
+        if not row.runs:
             continue
-        sits = tuple(where[name] for name in nodes.expand(row.node_list) if name in where)
-        if sits:
-            found[uid].append(sits)
+        for uid in ours.intersection(row.uids):
+            sits = tuple(where[name] for name in nodes.expand(row.node_list) if name in where)
+            if sits:
+                found[uid].append(sits)
     return {uid: tuple(copies) for uid, copies in found.items()}

@@ -132,7 +132,8 @@ def by_name(jobs: Iterable[JobAccount], name: str, tag: str, work: str) -> str |
     """The job of this name that is ours: by its comment, or, where the books keep none, by the
     directory it was to work in, which no other job has."""
     for job in jobs:
-        if job.name == name and (job.comment == tag or (not job.comment and job.work == work)):
+        ours = job.comment == tag or job.comment.startswith(f"{tag}:")
+        if job.name == name and (ours or (not job.comment and job.work == work)):
             return job.local_id
     return None
 

@@ -6,6 +6,7 @@ The form of `-o` has been the same for a decade; that of `--json` changes with e
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from federation.runs import InvalidRuns, Runs
@@ -17,6 +18,11 @@ node, name, comment. The comment, in which anything may stand, is last."""
 FIELDS = FORMAT.count("|")
 ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 """Times as epoch seconds; the elements of an array in full."""
+OURS = "tradewind"
+PACK_PARTS = 4
+COMMENT_MAX = 1023
+"""Bytes of a comment that slurmctld takes (22.05: 1024 with the end of the string)."""
+TAG_MAX = 110
 _GPUS = re.compile(r"\bgpu(?:[:=][a-zA-Z][^:=,]*)?(?:[:=](\d+))?")
 _THROTTLE = re.compile(r"%\d+$")
 
@@ -43,6 +49,27 @@ class QueueRow:
     comment: str
 
     @property
+    def tag(self) -> str:
+        """The comment without the members of a pack."""
+        return self.comment[: self.comment.rindex(":")] if self.members else self.comment
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The attempts that the elements of a pack are, by index; empty for other jobs."""
+        parts = self.comment.split(":")
+        if len(parts) != PACK_PARTS or parts[0] != OURS or parts[2] != "pack":
+            return ()
+        return tuple(parts[3].split(","))
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """The attempts it is, or stands for; empty for jobs of others."""
+        if self.members:
+            return tuple(self.members[i] for i in self.indices or () if i < len(self.members))
+        head, _, rest = self.comment.partition(":")
+        return (rest.rpartition(":")[0],) if head == OURS else ()
+
+    @property
     def pending(self) -> bool:
         """It waits."""
         return self.state in states.PENDING
@@ -57,6 +84,21 @@ class QueueRow:
         """State and reason for people."""
         known = self.reason not in ("", "None", "(null)")
         return f"{self.state.lower()}: {self.reason}" if known else self.state.lower()
+
+
+def comment_of(tag: str, members: Sequence[str] = ()) -> str:
+    """The comment of a job, or of a pack, from which `tag` and `members` are read back."""
+    return f"{tag}:{','.join(members)}" if members else tag
+
+
+def members_max(uids: Sequence[str]) -> int:
+    """How many uids, from the first on, a comment can name beside its tag."""
+    left = COMMENT_MAX - TAG_MAX
+    for count, uid in enumerate(uids):
+        left -= len(uid) + 1
+        if left < 0:
+            return count
+    return len(uids)
 
 
 def parse_queue(out: str) -> tuple[QueueRow, ...]:

@@ -280,9 +280,5 @@ def _ran_once(made: MixedFederation, jobs: dict[str, int]) -> None:
     assert dict(of_job) == jobs
     assert made.slurm is not None
     for name in SLURM:
-        said = made.slurm.clusters[name].run("sacct", "-a", "-X", "-n", "-P", "-o", "JobName,JobID")
-        copies: dict[str, set[str]] = {}
-        for line in said.splitlines():
-            attempt, job_id = line.split("|")
-            copies.setdefault(attempt, set()).add(job_id.split("_")[0])
-        assert all(len(ids) == 1 for ids in copies.values()), copies
+        copies = made.slurm.clusters[name].copies()
+        assert set(copies.values()) <= {1}, copies

@@ -15,7 +15,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,21 @@ class SlurmCluster:
         assert not ok or done.returncode == 0, f"{argv}: {done.stderr}"
         return done.stdout.strip()
 
+    def copies(self) -> Counter[str]:
+        """How many jobs of Slurm each attempt was that ever began, by Slurm's own books; an
+        array of one attempt is one. Needs job_comment in `AccountingStoreFlags`."""
+        out = self.run("sacct", "-a", "-X", "-n", "-P", "-o", "JobID,State,JobName,Comment")
+        found: set[tuple[str, str]] = set()
+        for line in out.splitlines():
+            job, state, name, comment = line.split("|", 3)
+            array, _, index = job.partition("_")
+            pack = comment.split(":")[3:]
+            if state != "PENDING" and index.isdigit() and pack:
+                found.add((pack[0].split(",")[int(index)], job))
+            elif state != "PENDING" and not pack:
+                found.add((name, array))
+        return Counter(attempt for attempt, _ in found)
+
     def write(self) -> None:
         """Its files."""
         for part in ("state", "log", "run", "spool"):
@@ -202,7 +218,9 @@ class SlurmCluster:
                 "AccountingStoragePort": self.site.dbd_port,
                 "AccountingStoragePass": munge,
                 "AccountingStorageTRES": "gres/gpu",
+                "AccountingStoreFlags": "job_comment",
             }
+        said |= self.site.options
         lines = [f"{key}={value}" for key, value in said.items()]
         for n, node in enumerate(self.nodes, 1):
             lines.append(
@@ -254,10 +272,18 @@ class SlurmCluster:
 class SlurmSite:
     """Several independent clusters with what they share: munge, and the accounting daemon."""
 
-    def __init__(self, names: Sequence[str], nodes: int = 4, *, accounting: bool = True) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        nodes: int = 4,
+        *,
+        accounting: bool = True,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-slurm-"))
         self.scratch.chmod(0o755)
         self.accounting = accounting
+        self.options = dict(options or {})
         self.children = Children(self.scratch)
         self.munge_socket = self.scratch / "munge/munge.socket.2"
         base = _free_ports(10 + len(names) * (nodes + 2))

@@ -13,6 +13,7 @@ from federation.handshake.frames import (
 )
 from federation.handshake.values import (
     AgentSession,
+    AgentState,
     AwaitingWelcome,
     BrokerClock,
     Closed,
@@ -113,6 +114,16 @@ def listened(state: AgentSession, event: TimePassed) -> Step:
     if silent_ms <= SILENT_HEARTBEATS_REDIAL * state.heartbeat_ms:
         return Step(state)
     return hang_up(SessionCode.BROKER_SILENT, f"the broker was silent for {ago(silent_ms)}")
+
+
+def patience_ms(state: AgentState, monotonic_ms: int) -> int:
+    """How long nothing may be heard before `waited` or `listened` ends it; at least 1."""
+    due_ms = monotonic_ms
+    if isinstance(state, AwaitingWelcome):
+        due_ms = state.since_monotonic_ms + WELCOME_WAIT_MS
+    elif isinstance(state, AgentSession):
+        due_ms = state.heard_monotonic_ms + SILENT_HEARTBEATS_REDIAL * state.heartbeat_ms
+    return max(due_ms - monotonic_ms, 0) + 1
 
 
 def hang_up(code: SessionCode, text: str) -> Step:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.schedulers.batch.attempt import outcome_of
+from regional_agent.act.schedulers.batch.marks import outcome_of
 from regional_agent.act.schedulers.batch.system import (
     SINGLE,
     Account,

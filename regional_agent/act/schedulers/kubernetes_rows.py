@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federation.runs import Runs
-from regional_agent.act.schedulers.batch.attempt import outcome_of
+from regional_agent.act.schedulers.batch.marks import outcome_of
 from regional_agent.act.schedulers.batch.system import SINGLE, Account, Live, Queued
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind
 from regional_agent.kubernetes import told

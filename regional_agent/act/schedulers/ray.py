@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs, parse_runs
-from regional_agent.act.schedulers.batch.attempt import outcome_of
+from regional_agent.act.schedulers.batch.marks import outcome_of
 from regional_agent.act.schedulers.batch.system import (
     SINGLE,
     Account,

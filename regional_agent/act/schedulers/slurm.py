@@ -8,13 +8,13 @@ which forgets a job MinJobAge after its end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.schedulers.batch.attempt import SIGNALS_MAX, outcome_of
+from regional_agent.act.schedulers.batch.marks import SIGNALS_MAX, outcome_of
 from regional_agent.act.schedulers.batch.system import (
     SINGLE,
     Account,
@@ -47,6 +47,11 @@ GONE = ("Invalid job id", "already completing", "already finished", "Job/step al
 HEADER = """TW_LOCAL=$SLURM_JOB_ID
 TW_INDEX=${SLURM_ARRAY_TASK_ID-}
 """
+ALONE = """unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT
+unset SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP
+export SLURM_JOB_NAME="$1"
+"""
+LOOKED_S = 2.0
 LAUNCHER = "srun --mpi=none --kill-on-bad-exit=1 --cpu-bind=none --input=none --ntasks=@RANKS@"
 _ENDS: Mapping[frozenset[str], OutcomeKind] = {
     states.TIMED_OUT: OutcomeKind.TIMED_OUT,
@@ -87,6 +92,7 @@ class Slurm:
             array_max=self.limits.array_max - 1,
             launcher=LAUNCHER,
             stop_ranks='scancel --signal=TERM "$SLURM_JOB_ID" 2>/dev/null',
+            alone=ALONE,
             books=self.limits.books,
         )
 
@@ -102,7 +108,48 @@ class Slurm:
 
     async def submit(self, job: Submission) -> str | Refusal:
         """By sbatch. Refuses tenant_not_allowed, unsupported, site_limit, submit_failed."""
-        order = job.order
+        words = self._words(job.order)
+        if isinstance(words, Refusal):
+            return words
+        comment = queue.comment_of(job.tag, job.members)
+        env = {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
+        answer = await self._run(
+            [
+                "sbatch", "--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null",
+                "--open-mode=append", f"--job-name={job.name}", f"--comment={comment}",
+                f"--chdir={job.work}", f"--output={job.log}", *words, *_elements(job),
+                str(job.script),
+            ],
+            env,
+        )  # fmt: skip
+        if answer.code == 0:
+            return answer.out.strip().split(";")[0]
+        code = RefusalCode.SUBMIT_FAILED
+        if any(words in answer.err for words in OVER_LIMIT):
+            code = RefusalCode.SITE_LIMIT
+        return Refusal(code, job.order.uid, available=answer.said)
+
+    async def alike(self, order: LaunchOrder) -> Hashable | None:
+        """What sbatch is told, and what the script of a pack says for all of it."""
+        await self.traits()
+        words = self._words(order)
+        if isinstance(words, Refusal):
+            return None  # which is told where it goes alone
+        return (*words, order.max_runtime_s, order.grace_s, order.replicas)
+
+    def pack_max(self, uids: Sequence[str]) -> int:
+        """As many as a comment may name."""
+        return queue.members_max(uids)
+
+    async def look_in_packs(self, uid: str) -> tuple[str, int] | None:
+        """By the comment, in the queue."""
+        for row in await self.rows(LOOKED_S):
+            if uid in row.members:
+                return row.local_id, row.members.index(uid)
+        return None
+
+    def _words(self, order: LaunchOrder) -> list[str] | Refusal:
+        """Of sbatch: whose the job is, where it goes, its size and its time."""
         account = self._site.account
         if self._site.accounts:
             account = self._site.accounts.get(order.tenant, "")
@@ -117,23 +164,10 @@ class Slurm:
         walltime = self._walltime(order, source)
         if isinstance(walltime, Refusal):
             return walltime
-        env = {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
-        answer = await self._run(
-            [
-                "sbatch", "--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null",
-                "--open-mode=append", f"--job-name={job.name}", f"--comment={job.tag}",
-                f"--chdir={job.work}", f"--output={job.log}", *walltime, *shape,
-                *_given("partition", source.partition), *_given("account", account),
-                *_given("qos", self._site.qos), *_elements(job), str(job.script),
-            ],
-            env,
-        )  # fmt: skip
-        if answer.code == 0:
-            return answer.out.strip().split(";")[0]
-        code = RefusalCode.SUBMIT_FAILED
-        if any(words in answer.err for words in OVER_LIMIT):
-            code = RefusalCode.SITE_LIMIT
-        return Refusal(code, order.uid, available=answer.said)
+        return [
+            *walltime, *shape, *_given("partition", source.partition),
+            *_given("account", account), *_given("qos", self._site.qos),
+        ]  # fmt: skip
 
     def _source(self, order: LaunchOrder) -> PoolSource:
         pool = order.places[0].pool if order.places else ""
@@ -159,7 +193,7 @@ class Slurm:
         said = await self._squeue("--states=all", f"--name={name}")
         rows = queue.parse_queue(said.out)
         for row in rows:
-            if row.name == name and row.comment == tag:
+            if row.name == name and row.tag == tag:
                 return row.local_id
         traits = await self.traits()
         if not traits.books:
@@ -198,9 +232,12 @@ class Slurm:
     # Acting -------------------------------------------------------------------------------------
 
     async def stop(self, local_ids: Collection[str]) -> None:
-        """See the port."""
+        """See the port. With a state asked for scancel takes a waiting element for its whole
+        array (22.05), so elements are told by a signal only."""
         ids = sorted(local_ids)
-        await self._act("scancel", "--state=PENDING", *ids)
+        whole = [local_id for local_id in ids if "_" not in local_id]
+        if whole:
+            await self._act("scancel", "--state=PENDING", *whole)
         await self._act("scancel", "--batch", "--signal=TERM", *ids)
 
     async def remove(self, local_id: str, indices: Runs | None = None) -> None:
@@ -294,7 +331,7 @@ def _queued(row: queue.QueueRow) -> Queued:
     elif row.runs:
         live = Live.RUNNING
     indices = SINGLE if row.indices is None else row.indices
-    return Queued(row.local_id, row.comment, indices, live, row.text)
+    return Queued(row.local_id, row.tag, indices, live, row.text, pack=bool(row.members))
 
 
 def _account(job: books.JobAccount) -> Account:

@@ -17,6 +17,8 @@ from federation.runs import Runs
 from regional_agent.act.keeper import records
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.keeper.orders import Order, Seat, order_json, order_of, pairs_of, runs_of
+from regional_agent.act.schedulers.batch.marks import made_ms_of, read_cpu_ms, read_outcome
+from regional_agent.act.schedulers.batch.pack import Pack
 from regional_agent.act.schedulers.batch.parts import Part
 from regional_agent.act.schedulers.batch.system import SINGLE
 from regional_agent.act.schedulers.port import (
@@ -30,8 +32,6 @@ from regional_agent.act.schedulers.port import (
 )
 from regional_agent.session.ledger import Place
 
-SIGNAL_BASE = 128
-SIGNALS_MAX = 64
 GRAVEST = (
     OutcomeKind.CANCELLED,
     OutcomeKind.PREEMPTED,
@@ -76,6 +76,8 @@ class Attempt:
     detail: str = ""
     outcome: Outcome | None = None
     ended_ms: int = 0
+    pack: Pack | None = None
+    """Where it is written down if it was handed over together with others."""
     # Only while it is followed.
     seen_claims: set[str] = field(default_factory=set)
     left_queue: bool = False
@@ -111,7 +113,7 @@ class Attempt:
     @property
     def local_id(self) -> str:
         """The first id at the batch system, the uid before there is any."""
-        return self.parts[0].local_id if self.parts and self.parts[0].local_id else self.uid
+        return self.parts[0].called or self.uid if self.parts else self.uid
 
     def state(self) -> LocalState:
         """As the port tells it."""
@@ -172,7 +174,7 @@ class Attempt:
         path, task = self.place.root / "claims" / name, _task_of(name)
         try:
             words = path.read_text().split()
-            made_ms = path.stat().st_mtime_ns // 1_000_000
+            made_ms = made_ms_of(path)
         except OSError:
             return False
         if task is None or not words:  # the claim is taken, and its content on its way
@@ -180,26 +182,29 @@ class Attempt:
         self.seen_claims.add(name)
         if words[0] != "run":
             return False
-        self.claims[task] = int(words[2]) if len(words) > 2 and words[2].isdigit() else made_ms  # noqa: PLR2004
+        self.claims[task] = made_ms
         return True
 
     def _marked(self, task: int, path: Path) -> bool:
         try:
-            head, *times = path.read_text().splitlines()
-            cause, code, begun_ms, ended_ms = head.split()
-            exit_code, wall_ms = int(code), max(0, int(ended_ms) - int(begun_ms))
+            head, *times, last = path.read_text().splitlines()
+            cause, code = head.split()
+            exit_code, ended_ms = int(code), made_ms_of(path)
+            begun_ms = made_ms_of(self.place.root / "claims" / path.name)
         except (OSError, ValueError):
             return False
-        self.claims.setdefault(task, int(begun_ms))
+        if last != ".":
+            return False  # it is being written
         if cause == "unrun":
-            del self.claims[task]
-            self.ends[task] = TaskEnd(Outcome(OutcomeKind.CANCELLED), int(ended_ms))
+            self.claims.pop(task, None)
+            self.ends[task] = TaskEnd(Outcome(OutcomeKind.CANCELLED), ended_ms)
             return True
-        outcome, sure = _outcome(cause, exit_code)
+        self.claims.setdefault(task, begun_ms)
+        outcome, sure = read_outcome(cause, exit_code)
         if cause == "stopped" and self.cancel is not None:
             outcome, sure = Outcome(OutcomeKind.CANCELLED), True
         self.ends[task] = TaskEnd(
-            outcome, int(ended_ms), wall_ms, _cpu_ms(times), 0, sure=sure,
+            outcome, ended_ms, max(0, ended_ms - begun_ms), read_cpu_ms(times), 0, sure=sure,
             stopped=cause == "stopped",
         )  # fmt: skip
         return True
@@ -208,6 +213,9 @@ class Attempt:
 
     def write(self, record: dict[str, Any]) -> None:
         """Durably add to the journal."""
+        if self.pack is not None:
+            self.pack.write([record | {"uid": self.uid}])
+            return
         file = records.RecordFile(self.place.journal, records.read(self.place.journal)[1])
         try:
             file.append(record)
@@ -240,8 +248,8 @@ class Attempt:
             }
         )  # fmt: skip
 
-    def wrote_end(self) -> None:
-        """It has ended; what scripts did is not looked at any more."""
+    def end_record(self) -> dict[str, Any]:
+        """It has ended; what scripts did is not looked at any more once this is written."""
         outcome = self.outcome
         assert outcome is not None, "written once it is known"
         ends = [
@@ -249,13 +257,15 @@ class Attempt:
              e.cpu_ms, e.max_rss_bytes]
             for t, e in self.ends.items()
         ]  # fmt: skip
-        self.write(
-            {
-                "is": "end", "kind": outcome.kind, "exit": outcome.exit_code,
-                "signal": outcome.signal, "at": self.ended_ms, "detail": self.detail,
-                "ends": ends, "claims": list(self.claims.items()),
-            }
-        )  # fmt: skip
+        return {
+            "is": "end", "kind": outcome.kind, "exit": outcome.exit_code,
+            "signal": outcome.signal, "at": self.ended_ms, "detail": self.detail,
+            "ends": ends, "claims": list(self.claims.items()),
+        }  # fmt: skip
+
+    def wrote_end(self) -> None:
+        """Write that down."""
+        self.write(self.end_record())
 
 
 def create(
@@ -263,27 +273,38 @@ def create(
 ) -> Attempt:
     """A new attempt on disk; its order exists last. `cancelled`: one that never runs. Raises
     OSError."""
-    for part in (place.root, place.work, place.logs, place.root / "claims", place.root / "marks"):
-        part.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lay_dirs(place)
     attempt = Attempt(place, order, order.tasks or SINGLE, order.width, now_ms)
     attempt.write({"is": "taken", "at": now_ms})
     if cancelled:
         attempt.wrote_cancel(0, now_ms)
-    body = json.dumps(order_json(_order(order))).encode()
-    records.replace_file(place.order, body)
+    records.replace_file(place.order, json.dumps(order_body(order)).encode())
     return attempt
+
+
+def lay_dirs(place: AttemptDir) -> None:
+    """The directories of an attempt. Raises OSError."""
+    for part in (place.root, place.work, place.logs, place.root / "claims", place.root / "marks"):
+        part.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def restore(place: AttemptDir) -> Attempt | None:
     """An attempt of an earlier life; None if there is none whose order is whole."""
     try:
-        order = _launch_order(order_of(json.loads(place.order.read_bytes())))
+        order = order_from(json.loads(place.order.read_bytes()))
     except (OSError, ValueError):
         return None
     attempt = Attempt(place, order, order.tasks or SINGLE, order.width, 0)
     for record in records.read(place.journal)[0]:
-        _READ[record["is"]](attempt, record)
+        apply_record(attempt, record)
     return attempt
+
+
+def apply_record(attempt: Attempt, record: dict[str, Any]) -> None:
+    """Let an attempt be as a line of its journal says."""
+    read = _READ.get(record["is"])
+    if read is not None:
+        read(attempt, record)
 
 
 def _taken(attempt: Attempt, record: dict[str, Any]) -> None:
@@ -322,36 +343,9 @@ def _end(attempt: Attempt, record: dict[str, Any]) -> None:
 _READ = {"taken": _taken, "part": _part, "slice": _slice, "cancel": _cancel, "end": _end}
 
 
-def outcome_of(code: int) -> Outcome:
-    """An exit code as a shell tells it: above 128 a signal."""
-    if code == 0:
-        return Outcome(OutcomeKind.SUCCEEDED)
-    if SIGNAL_BASE < code <= SIGNAL_BASE + SIGNALS_MAX:
-        return Outcome(OutcomeKind.SIGNALLED, signal=code - SIGNAL_BASE)
-    return Outcome(OutcomeKind.FAILED, exit_code=code)
-
-
-def _outcome(cause: str, code: int) -> tuple[Outcome, bool]:
-    if cause == "timed_out":
-        return Outcome(OutcomeKind.TIMED_OUT), True
-    outcome = outcome_of(code)
-    # Somebody told it to stop, or killed it: the batch system knows who, and whether it was for
-    # want of memory.
-    return outcome, cause == "exit" and code not in (SIGNAL_BASE + 9, SIGNAL_BASE + 15)
-
-
-def _cpu_ms(times: list[str]) -> int:
-    """Of the children, as `times` prints it: `0m1.25s 0m0.03s`, shell first."""
-    try:
-        parts = times[1].replace("s", "").split()
-        return round(sum(int(m) * 60 + float(s) for m, s in (p.split("m") for p in parts)) * 1000)
-    except (IndexError, ValueError):
-        return 0
-
-
 def _task_of(name: str) -> int | None:
     head = name.partition(".")[0]
-    return int(head) if head.isdigit() and not name.endswith(".new") else None
+    return int(head) if head.isdigit() else None
 
 
 def _names(path: Path) -> Iterator[str]:
@@ -367,11 +361,15 @@ _WRITTEN = sorted(
 """What a written order keeps of one; the rest is the keeper's own affair."""
 
 
-def _order(order: LaunchOrder) -> Order:
+def order_body(order: LaunchOrder) -> dict[str, Any]:
+    """An order as it is written down."""
     seats = tuple(Seat(p.pool, p.node, p.accelerators) for p in order.places)
-    return Order(**{name: getattr(order, name) for name in _WRITTEN}, places=seats)
+    written = Order(**{name: getattr(order, name) for name in _WRITTEN}, places=seats)
+    return order_json(written)
 
 
-def _launch_order(order: Order) -> LaunchOrder:
+def order_from(body: dict[str, Any]) -> LaunchOrder:
+    """Reads `order_body`. Raises BadOrder."""
+    order = order_of(body)
     places = tuple(Place(s.pool, s.node, s.accelerators) for s in order.places)
     return LaunchOrder(**{name: getattr(order, name) for name in _WRITTEN}, places=places)

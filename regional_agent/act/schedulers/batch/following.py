@@ -16,8 +16,15 @@ from dataclasses import dataclass, replace
 
 from federation.environment import Clock
 from federation.runs import Runs
-from regional_agent.act.keeper import capture
+from regional_agent.act.schedulers.batch import shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, TaskEnd
+from regional_agent.act.schedulers.batch.judging import (
+    called,
+    expects,
+    is_over,
+    tag_of,
+    unmarked,
+)
 from regional_agent.act.schedulers.batch.parts import Part
 from regional_agent.act.schedulers.batch.system import (
     Account,
@@ -93,8 +100,9 @@ class Follower:
                 if not silent:
                     _log.warning("the batch system cannot be followed: %s", problem)
                 silent = True
+            rest_s = self._pace.look_s if self.live else None  # a new one wakes it
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pace.look_s):  # wait_for may swallow a cancel
+                async with asyncio.timeout(rest_s):  # wait_for may swallow a cancel
                     await self._woken.wait()
             self._woken.clear()
 
@@ -113,12 +121,11 @@ class Follower:
         await self._stop_cancelled(live, now_s)
         if self._due(live, now_s):
             await self._poll(live)
-        for attempt in live:
-            await self._settle(attempt)
+        await self._settle(live)
         await self._widen(live)
         if now_s - self._reined_s > REIN_IN_S:
             self._reined_s = now_s
-            await asyncio.to_thread(_rein_in, live)
+            await asyncio.to_thread(shelf.rein_in, live)
 
     async def scan(self, attempts: Collection[Attempt]) -> None:
         """What the scripts did since the last look."""
@@ -131,7 +138,7 @@ class Follower:
         since_s = now_s - self._polled_s
         if since_s >= self._pace.poll_s:
             return True
-        return since_s >= self._gap_s and any(_expects(a) for a in live)
+        return since_s >= self._gap_s and any(expects(a) for a in live)
 
     async def _poll(self, live: Collection[Attempt]) -> None:
         loop = asyncio.get_running_loop()
@@ -142,7 +149,8 @@ class Follower:
         by_id: dict[str, list[Queued]] = defaultdict(list)
         tags: dict[str, set[str]] = defaultdict(set)
         for row in rows:
-            by_id[row.local_id].append(row)
+            for name in called(row):
+                by_id[name].append(row)
             tags[row.tag].add(row.local_id)
         asked: set[str] = set()
         for attempt in live:
@@ -202,7 +210,7 @@ class Follower:
                 age_ms = self._clock.now_ms() - part.intended_ms
                 gone &= not part.intended_ms or age_ms > self._pace.gone_s * 1000
                 continue
-            for row in rows.get(part.local_id, ()):
+            for row in rows.get(part.called, ()):
                 tasks = part.tasks_of(row.indices)
                 there, gone = there.union(tasks), False
                 waits = row.text if row.live is not Live.RUNNING else waits
@@ -218,7 +226,7 @@ class Follower:
             self._end(attempt, task, Outcome(OutcomeKind.PREEMPTED), REQUEUED)
         if again:
             copies = part.indices_of(Runs.of((task, task) for task in again))
-            single = attempt.order.tasks is None
+            single = attempt.order.tasks is None and not part.pack
             self._copies.append((row.local_id, None if single else copies))
 
     def _books_say(
@@ -269,7 +277,7 @@ class Follower:
             if mark is not None and said.kind not in CALLED_OFF:
                 said = mark.outcome
             elif mark is None and said.kind not in CALLED_OFF:
-                said = _unmarked(said, begun=task in attempt.claims)
+                said = unmarked(said, begun=task in attempt.claims)
             text = account.text if said.kind in CALLED_OFF else ""
             self._end(attempt, task, said, text or NOT_SEEN, account.ended_ms)
             return
@@ -300,17 +308,25 @@ class Follower:
     def _wants_account(self, attempt: Attempt, now_s: float) -> bool:
         """Whether its end waits for nothing but what it used."""
         assert self.traits is not None, "known before anything is followed"
-        if not self.traits.books or attempt.accounted or not _over(attempt):
+        if not self.traits.books or attempt.accounted or not is_over(attempt):
             return False
         attempt.over_s = attempt.over_s or now_s
         return now_s - attempt.over_s < self._pace.account_s
 
-    async def _settle(self, attempt: Attempt) -> None:
+    async def _settle(self, live: Iterable[Attempt]) -> None:
         now_s = asyncio.get_running_loop().time()
-        if attempt.outcome is not None or not _over(attempt):
-            return
-        if attempt.claims and self._wants_account(attempt, now_s):
-            return
+        over = [
+            a for a in live
+            if a.outcome is None and is_over(a) and not (a.claims and self._wants_account(a, now_s))
+        ]  # fmt: skip
+        for attempt in over:
+            self._conclude(attempt)
+        if over:
+            await asyncio.to_thread(shelf.close_off, over)
+        for attempt in over:
+            self._told(attempt)
+
+    def _conclude(self, attempt: Attempt) -> None:
         for task, end in attempt.ends.items():
             if not end.sure:  # it was told to stop, and did
                 attempt.ends[task] = replace(end, outcome=Outcome(OutcomeKind.CANCELLED), sure=True)
@@ -319,16 +335,29 @@ class Follower:
         attempt.ended_ms = max((e.ended_ms for e in attempt.ends.values()), default=now_ms)
         if attempt.outcome.kind not in CALLED_OFF:
             attempt.detail = ""
-        await asyncio.to_thread(_close_off, attempt)
-        self._told(attempt)
 
     # Acting -----------------------------------------------------------------------------------
 
-    async def _stop_cancelled(self, live: Iterable[Attempt], now_s: float) -> None:
-        first = [a for a in live if a.cancel is not None and not a.stopped_s]
-        ids = [p.local_id for a in first for p in a.parts if p.local_id]
+    async def stop(self, attempts: Iterable[Attempt]) -> None:
+        """Tell jobs to stop. An element of a pack that has not begun is taken out: what starts in
+        the same moment finds that it is cancelled and exits unrun."""
+        ids: list[str] = []
+        waiting: dict[str, Runs] = {}
+        for attempt in attempts:
+            for part in attempt.parts:
+                if part.pack and part.local_id and not attempt.claims:
+                    others = waiting.get(part.local_id, Runs())
+                    waiting[part.local_id] = others.union(part.indices)
+                elif part.local_id:
+                    ids.append(part.called)
+        for local_id, indices in waiting.items():
+            await self._system.remove(local_id, indices)
         if ids:
             await self._system.stop(ids)
+
+    async def _stop_cancelled(self, live: Iterable[Attempt], now_s: float) -> None:
+        first = [a for a in live if a.cancel is not None and not a.stopped_s]
+        await self.stop(first)
         for attempt in first:
             attempt.stopped_s = now_s
         for attempt in live:
@@ -337,7 +366,8 @@ class Follower:
             if now_s - attempt.stopped_s > attempt.cancel[0] + KILL_AFTER_S:
                 for part in attempt.parts:
                     if part.local_id:
-                        await self._system.remove(part.local_id)
+                        own = part.indices if part.pack else None
+                        await self._system.remove(part.local_id, own)
                 attempt.stopped_s = now_s - attempt.cancel[0]
 
     async def _widen(self, live: Iterable[Attempt]) -> None:
@@ -353,44 +383,3 @@ class Follower:
                 if part.local_id and count and min(part.width, count) != wanted:
                     await self._system.widen(part.local_id, wanted)
                     part.width = wanted
-
-
-def tag_of(attempt: Attempt, part: Part) -> str:
-    """What proves that a job is this part of this attempt."""
-    return f"tradewind:{attempt.uid}:{part.nth}"
-
-
-def _over(attempt: Attempt) -> bool:
-    """Whether nothing of it runs or can begin, and how it ended is sure."""
-    if attempt.cancel is not None:
-        gone = attempt.left_queue or not any(p.intended_ms for p in attempt.parts)
-        return gone and not attempt.running
-    if not attempt.parts or attempt.tasks.difference(attempt.ended):
-        return False
-    return all(end.sure for end in attempt.ends.values())
-
-
-def _expects(attempt: Attempt) -> bool:
-    """Whether the queue or the books will have news of it soon."""
-    unsure = any(not end.sure for end in attempt.ends.values())
-    return attempt.cancel is not None or unsure or _over(attempt) or bool(attempt.gone_since_s)
-
-
-def _unmarked(said: Outcome, *, begun: bool) -> Outcome:
-    """What to make of an end the books call ordinary, of a task that left no mark: its script
-    was killed, or never got as far as the claim."""
-    if begun and said.kind is not OutcomeKind.SUCCEEDED:
-        return said
-    return Outcome(OutcomeKind.LOST)
-
-
-def _close_off(attempt: Attempt) -> None:
-    for path in attempt.place.logs.iterdir() if attempt.place.logs.exists() else ():
-        capture.close_off(path)
-    attempt.wrote_end()
-
-
-def _rein_in(live: Iterable[Attempt]) -> None:
-    for attempt in live:
-        for path in attempt.place.logs.iterdir() if attempt.place.logs.exists() else ():
-            capture.rein_in(path)

@@ -15,6 +15,7 @@ class Part:
 
     `table`: its elements are numbered from the batch system's first index on; without one the
     index of an element is that of its task. `width` is how many may run at once, 0 = held back.
+    `pack`: the job is one of others' too, and this is its element `first_index`.
     """
 
     nth: int
@@ -25,6 +26,13 @@ class Part:
     local_id: str = ""
     intended_ms: int = 0
     submitted_s: float = 0.0
+    pack: str = ""
+
+    @property
+    def called(self) -> str:
+        """What the batch system calls it, empty before it has it."""
+        in_pack = self.pack and self.local_id
+        return f"{self.local_id}_{self.first_index}" if in_pack else self.local_id
 
     @property
     def indices(self) -> Runs:

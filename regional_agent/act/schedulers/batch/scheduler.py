@@ -18,11 +18,18 @@ from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers import log_files
-from regional_agent.act.schedulers.batch import script, shelf
+from regional_agent.act.schedulers.batch import laying, shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
-from regional_agent.act.schedulers.batch.following import Follower, Pace, tag_of
+from regional_agent.act.schedulers.batch.following import Follower, Pace
+from regional_agent.act.schedulers.batch.judging import tag_of
+from regional_agent.act.schedulers.batch.packing import Desk, Packer
 from regional_agent.act.schedulers.batch.parts import Part, plan
-from regional_agent.act.schedulers.batch.system import BatchSystem, Submission, Traits
+from regional_agent.act.schedulers.batch.system import (
+    BatchSystem,
+    Packing,
+    Submission,
+    Traits,
+)
 from regional_agent.act.schedulers.port import (
     STREAM_FORMAT,
     Capabilities,
@@ -41,6 +48,7 @@ from regional_agent.session.ledger import Place
 BATCH_S = 0.1
 AT_ONCE = 8
 """Submissions under way together: more only wait for each other in the controller."""
+FOUND = "found"
 CRASH_POINTS = ("order-written", "intent-written", "handed-over", "recorded")
 
 
@@ -77,7 +85,10 @@ class BatchScheduler:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._starting = asyncio.Lock()
         self._listeners: dict[asyncio.Event, dict[str, None]] = {}
-        self._found: set[str] = set()
+        self._found: dict[str, tuple[str, int] | None] = {}
+        """What the batch system has and the disk does not; with id and index if it is in a pack."""
+        desk = Desk(settings.state, settings.env, system, clock, reached, self._room, self._taken)
+        self._packer = Packer(desk, self._attempts)
 
     # Looking ------------------------------------------------------------------------------------
 
@@ -96,7 +107,12 @@ class BatchScheduler:
             uid, f"tradewind:{uid}:0", AttemptDir(self._settings.state, uid).work
         )
         if local_id is not None:
-            self._found.add(uid)
+            self._found[uid] = None
+        elif isinstance(self._system, Packing):
+            packed = await self._system.look_in_packs(uid)
+            if packed is not None:
+                self._found[uid] = packed
+                local_id = packed[0]
         return local_id
 
     async def attempts(self) -> tuple[str, ...]:
@@ -155,6 +171,9 @@ class BatchScheduler:
         """See the port. Refuses what the batch system refuses, and disk_full."""
         traits = await self._ready()
         async with self._locks[order.uid]:
+            answer = await self._together(order, traits)
+            if answer is not None:
+                return answer
             attempt = self._attempts.get(order.uid)
             if attempt is None:
                 made = await self._take_on(order)
@@ -167,11 +186,27 @@ class BatchScheduler:
             if not attempt.parts:
                 attempt.parts = plan(attempt.order, attempt.tasks, attempt.width, traits)
                 if order.uid in self._found:  # of a disk that was lost: it is looked for again
-                    attempt.parts[0].intended_ms = self._clock.now_ms()
+                    env = self._settings.env
+                    await asyncio.to_thread(laying.lay_again, attempt.place, order, env)
+                    self._as_found(attempt.parts[0], self._found[order.uid])
             refused = await self._hand_over(attempt, traits)
-            if refused is not None:
-                return refused
-            return Submitted(attempt.local_id, fresh)
+            return refused or Submitted(attempt.local_id, fresh)
+
+    async def _together(self, order: LaunchOrder, traits: Traits) -> Submitted | Refusal | None:
+        """The answer for an order that goes, or went, together with others."""
+        attempt = self._attempts.get(order.uid)
+        if attempt is None:
+            return None if order.uid in self._found else await self._packer.join(order, traits)
+        done = attempt.cancel is not None or attempt.outcome is not None
+        if attempt.pack is None or done or attempt.parts[0].local_id:
+            return None
+        return (await self._packer.hand_over(attempt.pack, traits)).get(order.uid)
+
+    def _as_found(self, part: Part, packed: tuple[str, int] | None) -> None:
+        part.intended_ms = self._clock.now_ms()
+        if packed is not None:
+            part.local_id, part.first_index = packed
+            part.table, part.pack = True, FOUND
 
     async def _take_on(self, order: LaunchOrder) -> Attempt | Refusal:
         place = AttemptDir(self._settings.state, order.uid)
@@ -204,8 +239,7 @@ class BatchScheduler:
             self._reached("recorded")
             if attempt.cancel is not None:
                 attempt.stopped_s = 0.0
-                self._follower.wake()
-        self._changed(attempt)
+        self._taken(attempt)
         return None
 
     async def _submit(self, attempt: Attempt, part: Part, traits: Traits) -> str | Refusal:
@@ -230,21 +264,8 @@ class BatchScheduler:
             return await self._system.submit(job)
 
     def _lay(self, attempt: Attempt, part: Part, traits: Traits) -> None:
-        """The files the scripts need."""
-        place, order = attempt.place, attempt.order
-        table = ""
-        if part.table:
-            table = f"tasks-{part.nth}"
-            (place.root / table).write_text("".join(f"{task}\n" for task in part.tasks))
-        if order.run:
-            place.script.write_text(order.run)
-            place.script.chmod(0o700)
-        usual = dict(self._settings.env)
-        (place.root / "env.sh").write_text(script.environment(place, order, usual))
-        (place.root / "rank.sh").write_text(script.rank_script(place, order))
-        path = place.root / f"job-{part.nth}.sh"
-        path.write_text(script.job_script(place, order, traits, part.nth, table))
-        path.chmod(0o700)
+        laying.lay_program(attempt.place, attempt.order, self._settings.env)
+        laying.lay_part(attempt.place, attempt.order, part, traits)
 
     async def _refused(self, attempt: Attempt, refusal: Refusal) -> Refusal:
         """It never ran and never will: nothing of it is kept, unless a part of it runs."""
@@ -267,9 +288,9 @@ class BatchScheduler:
         elif attempt.outcome is None and (attempt.cancel is None or grace_s < attempt.cancel[0]):
             await asyncio.to_thread(attempt.wrote_cancel, grace_s, now_ms)
             attempt.left_queue, attempt.stopped_s = False, 0.0
-        ids = [part.local_id for part in attempt.parts if part.local_id]
-        if ids and not self._settings.follow:
-            await self._system.stop(ids)
+        if not self._settings.follow:
+            await self._follower.scan([attempt])
+            await self._follower.stop([attempt])
         self._follower.wake()
 
     async def set_slice(
@@ -317,7 +338,7 @@ class BatchScheduler:
             raise ValueError(f"{uid} has not ended")
         del self._attempts[uid]
         self._locks.pop(uid, None)
-        await asyncio.to_thread(shelf.remove, self._settings.state, uid)
+        await asyncio.to_thread(shelf.remove, self._settings.state, uid, attempt.pack)
 
     async def shut_down(self, *, kill: bool) -> None:
         """Nothing of ours runs but jobs. Raises ValueError if there are any, unless `kill`."""
@@ -335,6 +356,7 @@ class BatchScheduler:
 
     async def close(self) -> None:
         """Leave everything running."""
+        await self._packer.close()
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -352,6 +374,10 @@ class BatchScheduler:
             if self._following is None and self._settings.follow:
                 self._following = asyncio.create_task(self._follower.run())
             return self._follower.traits
+
+    def _taken(self, attempt: Attempt) -> None:
+        self._follower.wake()
+        self._changed(attempt)
 
     def _changed(self, attempt: Attempt) -> None:
         for woken, dirty in self._listeners.items():

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
-from regional_agent.act.keeper.layout import AttemptDir
+from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 from regional_agent.act.schedulers.batch.system import Traits
 from regional_agent.act.schedulers.port import LaunchOrder
 
@@ -22,28 +24,20 @@ umask 077
 if [ -z "$TW_ARRAY" ]; then TW_TASK=0
 elif [ -n "$TW_TABLE" ]; then TW_TASK=$(sed -n "$((TW_INDEX - TW_FIRST + 1))p" "$TW_DIR/$TW_TABLE")
 else TW_TASK=$TW_INDEX; fi
-tw_now() {
-  tw_at=$(date +%s%3N)
-  case $tw_at in *[!0-9]*) tw_at=$(date +%s)000;; esac
-  echo "$tw_at"
-}
 tw_claim=$TW_DIR/claims/${TW_MEMBER:-$TW_TASK}
 if [ -e "$tw_claim" ]; then
   read -r tw_word tw_at < "$tw_claim"
   # Taken back from an earlier part of the slice and given to this one.
   if [ "$tw_word" = dropped ] && [ "$tw_at" -lt "$TW_PART" ]; then tw_claim=$tw_claim.$TW_PART; fi
 fi
-if ! (set -C; echo "run $TW_LOCAL $(tw_now)" > "$tw_claim") 2>/dev/null; then
+if ! (set -C; echo "run $TW_LOCAL" > "$tw_claim") 2>/dev/null; then
   if [ ! -e "$tw_claim" ]; then echo "tradewind: $tw_claim cannot be made" >&2; exit 99; fi
   echo "$TW_TASK $TW_LOCAL duplicate, unrun" >> "$TW_DIR/duplicates"
   exit 0
 fi
-tw_mark() {
-  tw_file=$TW_DIR/marks/${tw_claim##*/}
-  { echo "$1 $2 $3 $4"; times; } > "$tw_file.new" && mv "$tw_file.new" "$tw_file"
-}
-tw_begun=$(tw_now)
-if [ -e "$TW_DIR/cancelled" ]; then tw_mark unrun 0 "$tw_begun" "$tw_begun"; exit 0; fi
+# Whole once its last line is there; when it was made is when the task ended.
+tw_mark() { { echo "$1 $2"; times; echo .; } > "$TW_DIR/marks/${tw_claim##*/}"; }
+if [ -e "$TW_DIR/cancelled" ]; then tw_mark unrun 0; exit 0; fi
 export TW_TASK TW_LOCAL
 . "$TW_DIR/env.sh"
 tw_cause=exit
@@ -77,7 +71,7 @@ trap '' @STOP_SIGNALS@ @TIME_SIGNALS@
 kill -KILL "-$tw_pid" 2>/dev/null
 for tw_each in $tw_killer $tw_timer; do kill -TERM "$tw_each" 2>/dev/null; done
 [ -s "$TW_DIR/marks/first.$TW_TASK" ] && read -r tw_code < "$TW_DIR/marks/first.$TW_TASK"
-tw_mark "$tw_cause" "$tw_code" "$tw_begun" "$(tw_now)"
+tw_mark "$tw_cause" "$tw_code"
 exit "$tw_code"
 """
 
@@ -116,8 +110,6 @@ def job_script(
 ) -> str:
     """The batch script of one part of an attempt; `table` names the file that maps the indices
     of its elements to tasks, empty where they are the same."""
-    gang = order.replicas > 1
-    rank = f"/bin/sh {shlex.quote(str(place.root / 'rank.sh'))}"
     said = {
         "TW_DIR": str(place.root),
         "TW_PART": part,
@@ -127,12 +119,35 @@ def job_script(
         "TW_MAX_S": order.max_runtime_s,
         "TW_GRACE_S": order.grace_s,
     }
+    return "#!/bin/sh\n" + _assign(said) + traits.header + _body(order, traits)
+
+
+def pack_script(
+    state: Path, members: Sequence[str], order: LaunchOrder, traits: Traits
+) -> str:
+    """The batch script of a pack: each element is the attempt in its place."""
+    said = {
+        "TW_ATTEMPTS": str(attempts_dir(state)),
+        "TW_PART": 0,
+        "TW_ARRAY": "",
+        "TW_TABLE": "",
+        "TW_MAX_S": order.max_runtime_s,
+        "TW_GRACE_S": order.grace_s,
+    }
+    which = (
+        f"set -- {shlex.join(members)}\nshift $((TW_INDEX - {traits.first_index}))\n"
+        f"TW_DIR=$TW_ATTEMPTS/$1 TW_INDEX=\n{traits.alone}"
+    )
+    return "#!/bin/sh\n" + _assign(said) + traits.header + which + _body(order, traits)
+
+
+def _body(order: LaunchOrder, traits: Traits) -> str:
+    gang, rank = order.replicas > 1, '/bin/sh "$TW_DIR/rank.sh"'
     launch = f"{traits.launcher} {rank}" if gang else rank
     body = _JOB.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
     body = body.replace("@STOP_SIGNALS@", traits.stop_signals)
     body = body.replace("@TIME_SIGNALS@", traits.time_signals)
-    body = body.replace("@LAUNCH@", launch.replace("@RANKS@", str(order.replicas)))
-    return "#!/bin/sh\n" + _assign(said) + traits.header + body
+    return body.replace("@LAUNCH@", launch.replace("@RANKS@", str(order.replicas)))
 
 
 def rank_script(place: AttemptDir, order: LaunchOrder) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from federation.runs import Runs
+from regional_agent.act.keeper import capture
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir, is_uid, trash_dir
 from regional_agent.act.schedulers.batch.attempt import Attempt, restore
+from regional_agent.act.schedulers.batch.pack import Pack
+from regional_agent.act.schedulers.batch.packs import restore_packs
 from regional_agent.act.schedulers.batch.parts import Part
 
 
@@ -31,15 +36,42 @@ def take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
 
 def restore_all(state: Path) -> list[Attempt]:
     """Every attempt of an earlier life."""
+    found: list[Attempt] = []
     with contextlib.suppress(FileNotFoundError):
         names = sorted(name for name in os.listdir(attempts_dir(state)) if is_uid(name))
-        found = [restore(AttemptDir(state, name)) for name in names]
-        return [attempt for attempt in found if attempt is not None]
-    return []
+        made = [restore(AttemptDir(state, name)) for name in names]
+        found = [attempt for attempt in made if attempt is not None]
+    return [*found, *restore_packs(state)]
 
 
-def remove(state: Path, uid: str) -> None:
+def close_off(attempts: Collection[Attempt]) -> None:
+    """The logs of attempts that ended are whole, and how they ended is written down: those of one
+    pack with one wait for the disk."""
+    packs: dict[str, tuple[Pack, list[dict[str, Any]]]] = {}
+    for attempt in attempts:
+        logs = attempt.place.logs
+        for path in logs.iterdir() if logs.exists() else ():
+            capture.close_off(path)
+        if attempt.pack is None:
+            attempt.wrote_end()
+            continue
+        _, ends = packs.setdefault(attempt.pack.name, (attempt.pack, []))
+        ends.append(attempt.end_record() | {"uid": attempt.uid})
+    for pack, ends in packs.values():
+        pack.write(ends)
+
+
+def rein_in(attempts: Iterable[Attempt]) -> None:
+    """Keep the logs of running attempts within bounds."""
+    for attempt in attempts:
+        for path in attempt.place.logs.iterdir() if attempt.place.logs.exists() else ():
+            capture.rein_in(path)
+
+
+def remove(state: Path, uid: str, pack: Pack | None = None) -> None:
     """Take everything of an attempt away."""
+    if pack is not None:
+        pack.forget(uid)
     trash = trash_dir(state)
     trash.mkdir(mode=0o700, exist_ok=True)
     place = trash / uid

@@ -6,11 +6,11 @@ client however many jobs it is about.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from federation.refusals import Refusal
 from federation.runs import Runs
@@ -32,7 +32,8 @@ class Live(StrEnum):
 class Submission:
     """One job to hand over. `name` carries the attempt's uid, `tag` proves that a job found
     under that name is ours. `indices` is None for a job that is no array; `width` 0: held back
-    until it is widened."""
+    until it is widened. `members`: the attempts its elements are, where it is a pack; its order
+    is that of one of them."""
 
     name: str
     tag: str
@@ -42,18 +43,21 @@ class Submission:
     log: Path
     indices: Runs | None = None
     width: int = 1
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
     """A job, or a part of an array, that is in the queue and has not ended. `text`: its state
-    and the reason for it in the words of the batch system."""
+    and the reason for it in the words of the batch system. `pack`: its elements are attempts of
+    their own."""
 
     local_id: str
     tag: str
     indices: Runs
     live: Live
     text: str = ""
+    pack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ class Traits:
     `header`: lines of the job script that set `TW_LOCAL` (the id of the run) and `TW_INDEX` (of
     an array's element, else empty). `first_index` is the least index of an array, `array_max`
     how many elements one may have. `launcher` starts the ranks of a gang, `stop_ranks` tells them
-    to stop. `books`: there is accounting that outlasts the queue. `one_run`: the
+    to stop. `alone`: lines that make an element of a pack look like a job of its own, whose name
+    is `$1`. `books`: there is accounting that outlasts the queue. `one_run`: the
     indices of an array are one range. `stop_signals`, `time_signals`: how the script is told to
     stop, and that its time is over. `stopped_is_cancelled`: nothing but a deletion tells a script
     to stop, and the books do not say so.
@@ -91,11 +96,27 @@ class Traits:
     array_max: int = 1_000
     launcher: str = ""
     stop_ranks: str = ""
+    alone: str = ""
     books: bool = True
     one_run: bool = False
     stop_signals: str = "TERM"
     time_signals: str = "USR2 ALRM"
     stopped_is_cancelled: bool = False
+
+
+@runtime_checkable
+class Packing(Protocol):
+    """A batch system that takes single jobs which are alike as one array. Where jobs are named to
+    it, an element is `<local id>_<index>`."""
+
+    async def alike(self, order: LaunchOrder) -> Hashable | None:
+        """Orders of which this is the same may share a submission; None: this one may not."""
+
+    def pack_max(self, uids: Sequence[str]) -> int:
+        """How many of these, from the first on, fit in one."""
+
+    async def look_in_packs(self, uid: str) -> tuple[str, int] | None:
+        """The local id and the index under which an attempt is in the queue as one of a pack."""
 
 
 class BatchSystem(Protocol):
