@@ -20,7 +20,7 @@ from broker.model.problem import Cluster, Pool, Problem
 
 _CAPACITY = ("nodes", "extras", "free_cpus", "free_memory_gib", "when_empty")
 _MOVING = ("jobs", "pools", "clusters", "objective", "tenants", "now", "warm")
-_MOST_CHANGED = 0.4
+_MOST_CHANGED = 0.25
 """Share of the pools from which on all pairs are computed anew: it is no more work."""
 _OF_POOL = attrgetter(*(f.name for f in fields(Pool) if f.name not in _CAPACITY))
 _OF_CLUSTER = attrgetter(*(f.name for f in fields(Cluster) if f.name != "unknown"))
