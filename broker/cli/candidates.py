@@ -97,7 +97,8 @@ def _sentence(reason: object) -> str:
     said, advice = text(at(reason, "text")), text(at(reason, "advice"))
     if said == NONE:
         said = text(at(reason, "code"))
-    return said if advice == NONE else f"{said}; {advice}"
+    told = advice == NONE or said.endswith(f"; {advice}")  # the text of a refusal ends with it
+    return said if told else f"{said}; {advice}"
 
 
 def waiting_table(explanation: Explanation) -> Table:

@@ -24,6 +24,8 @@ def change_words(change: Change, job: Job) -> str:
         one = change.what.startswith("1 ")
         words = ("CPU slot" if one else "CPU slots") if models == "CPU" else models
         return change.what.replace(" more of quota", f" more {words} of quota")
+    if change.code in _SPREAD:  # what arrays alone have of the kind
+        return "leave out placement.spread"
     if before is None or after is None or change.code not in _LIMITS:
         return change.text
     name, unit, digits = _LIMITS[change.code]
@@ -34,6 +36,7 @@ def change_words(change: Change, job: Job) -> str:
 
 
 _QUOTAS = (RefusalCode.TENANT_QUOTA, RefusalCode.CLUSTER_QUOTA)
+_SPREAD = (RefusalCode.KEPT_APART, RefusalCode.REGION_TAKEN)
 _LIMITS: Mapping[RefusalCode, tuple[str, str, bool]] = {
     RefusalCode.ROUND_TRIP_TOO_LONG: ("max_rtt", "ms", False),
     RefusalCode.DEADLINE_TOO_SOON: ("deadline in", "h", False),

@@ -34,6 +34,9 @@ def words(problem: Problem) -> str:
         ({"budget_usd": 1.5}, "budget 1.50 -> 2.35 USD"),
         ({"deadline_h": 0.5}, "deadline in 30m -> 1h"),
         ({"accelerators": {"B200": 1}}, "allow accelerator H100"),
+        ({"count": 2, "apart": "j0"}, "leave out placement.spread"),
+        ({"count": 2, "apart_region": "j0"}, "leave out placement.spread"),
+        ({"topology": "rack", "replicas": 2}, "topology rack -> cluster"),
         ({"accelerators_per_replica": 16}, "replicas x accelerators 1 x 16 -> 2 x 8"),
     ],
 )
