@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from itertools import count
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -91,20 +92,22 @@ def _openapi(services: Services) -> Handler:
 
 def _boundary(services: Services) -> Middleware:
     """Every error becomes a problem document here, and nowhere else; every answer is counted."""
+    clock, metrics = services.clock, services.observer.metrics
+    ours, numbers = services.ids.token_bytes(5).hex(), count(1)
 
     @web.middleware
     async def boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
         request_id = request.headers.get(REQUEST_ID, "")
         if not _ID.fullmatch(request_id):
-            request_id = services.ids.token_bytes(8).hex()
-        began_s = services.clock.monotonic_s()
+            request_id = f"{ours}{next(numbers):06x}"
+        began_s = clock.monotonic_s()
         try:
             response = await handler(request)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: the broker lives on
             response = _refusal(request, error, request_id)
-        _count(services.observer.metrics, request, response, services.clock.monotonic_s() - began_s)
+        _count(metrics, request, response, clock.monotonic_s() - began_s)
         if not response.prepared:
             response.headers[REQUEST_ID] = request_id
         return response

@@ -11,12 +11,14 @@ from broker.control.observing import Observer
 from broker.control.submission import Shell, Submissions
 from broker.control.tokens import TokenBook
 from broker.control.viewing import LogRequest, LogSlice, Viewer
+from broker.control.waitlist import Reason
 from broker.control.whatif import WhatIfAsk
 from broker.feedback.decisions import DecisionStore
 from broker.feedback.ports import BlobStore, Ledger
 from broker.model.data import Links
 from broker.model.fleet import Fleet
 from broker.model.jobs import Job
+from broker.model.policies import Ruling
 from broker.state.group_commit import GroupCommitter
 from broker.state.keyring import Keyring
 from broker.state.projection import Projection
@@ -47,6 +49,10 @@ class Control(Protocol):
 
     async def whatif(self, ask: WhatIfAsk, viewer: Viewer) -> dict[str, Any]:
         """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
+        ...
+
+    def told(self, job: Job, ruling: Ruling) -> Reason:
+        """Why jobs alike wait; `UNTOLD` where nobody here knows."""
         ...
 
     def held_by(self, tenant: str) -> int:
@@ -129,6 +135,7 @@ class Services:
                 clock=self.clock,
                 ids=self.ids,
                 ended=self.ledger.job,
+                told=self.control.told,
             )
         )
 

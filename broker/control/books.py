@@ -6,14 +6,15 @@ never behind. Changes are folded into a `Draft` and installed once they are dura
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
 from broker.control.affinity import Neighbours, neighbours
 from broker.control.policy_book import PolicyBook
-from broker.control.waitlist import WaitingClass, Waitlist, alike
+from broker.control.waitlist import Reason, WaitingClass, Waitlist, alike
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Reconcile, Terms
 from broker.model.policies import Ruling
 from broker.state import keys
@@ -22,11 +23,12 @@ from broker.state.parsed_specs import ParsedSpecs
 from broker.state.projection import Projection
 from federation.ids import JobId
 from federation.job_errors import InvalidJob
-from federation.jobs import JobSpec, spec_digest
+from federation.jobs import JobSpec, Retry, spec_digest
 from federation.kv import KeyValue
 from federation.tickets import admission_holds
 from federation.wire import records as pb
 
+TERMS_MAX = 1_000
 PARSED_MAX = 1_000
 """Specs kept parsed. The copies of a class have one spec, byte for byte."""
 
@@ -56,12 +58,18 @@ class Admitted:
 
 def terms_of(spec: JobSpec) -> Terms:
     """What of a spec the lifecycle needs."""
+    delay_s = spec.placement.max_start_delay_s or 0
+    return _terms(spec.retry, spec.preempt_grace_s, delay_s, spec.on_disconnect.reconcile)
+
+
+@lru_cache(maxsize=TERMS_MAX)
+def _terms(retry: Retry, grace_s: int, delay_s: int, reconcile: str) -> Terms:
     return Terms(
-        retry_attempts=spec.retry.attempts - 1,
-        retry_on=frozenset(OutcomeKind(kind) for kind in spec.retry.on),
-        stop_grace_s=spec.preempt_grace_s,
-        max_start_delay_s=spec.placement.max_start_delay_s or 0,
-        reconcile=Reconcile(spec.on_disconnect.reconcile),
+        retry_attempts=retry.attempts - 1,
+        retry_on=frozenset(OutcomeKind(kind) for kind in retry.on),
+        stop_grace_s=grace_s,
+        max_start_delay_s=delay_s,
+        reconcile=Reconcile(reconcile),
     )
 
 
@@ -299,13 +307,21 @@ class Books:
                 del self._unseated[job_id]  # also where ruling it anew put it there
                 if admitted is not None:
                     job = self._jobs[job_id]
-                    watched = self._watched(job.tenant) if self._apart else frozenset()
-                    self._waitlist.seat(job, alike(job, admitted.rules, watched))
+                    self._waitlist.seat(job, self._key(job, admitted.rules))
                 yield
 
     def waiting(self) -> Iterator[WaitingClass]:
         """Jobs that want (more) places, by class, the class of the oldest first."""
         return self._waitlist.classes()
+
+    def told(self, job: Job, ruling: Ruling) -> Reason:
+        """Why jobs alike wait; `UNTOLD` where none does. A job that joins them waits behind them,
+        and so for the same."""
+        return self._waitlist.told(self._key(job, ruling))
+
+    def _key(self, job: Job, ruling: Ruling) -> Hashable:
+        watched = self._watched(job.tenant) if self._apart else frozenset()
+        return alike(job, ruling, watched)
 
     def dependents(self, job: JobId) -> list[JobId]:
         """Jobs that wait for this one."""

@@ -32,13 +32,16 @@ from broker.control.sites import Sites
 from broker.control.start_book import StartBook
 from broker.control.wait_book import WaitBook
 from broker.control.wait_records import WaitKeeper, read_waits
+from broker.control.waitlist import UNTOLD, Reason
 from broker.control.watched import Watched
 from broker.feedback.alarms import alarm_entry
 from broker.feedback.ports import Ledger, LedgerBatch, LogStore
 from broker.model.admission import AdmissionRules
 from broker.model.data import Links
 from broker.model.fleet import ClusterState
+from broker.model.jobs import Job
 from broker.model.plan import Plan
+from broker.model.policies import Ruling
 from broker.model.problem import Problem
 from broker.sense.fleet import identity_from
 from broker.state import keys
@@ -293,6 +296,10 @@ class Office:
         """How long a job said it takes; None: it did not, or it is not known here."""
         admitted = self.term.books.admitted(job) if self.term else None
         return admitted.rules.spec.expected_runtime_s if admitted else None
+
+    def told(self, job: Job, ruling: Ruling) -> Reason:
+        """Why jobs alike wait (`Books.told`); `UNTOLD` where this replica does not lead."""
+        return self.term.books.told(job, ruling) if self.term else UNTOLD
 
     async def decide(self, problem: Problem) -> Decided:
         """Decide a problem that is not applied (a dry run, an explanation)."""

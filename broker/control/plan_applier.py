@@ -126,6 +126,8 @@ class PlanApplier:
             head = self.waiting.get(unplaced.job)
             alike = head.alike if head else None
             code = unplaced.refusal.code.value
+            if alike is not None:
+                alike.told = code, unplaced.refusal.text
             self._untold = alike.untold(code) if alike else [self._job_of(unplaced.job)]
         if self._untold:
             job_id = self._untold.pop()

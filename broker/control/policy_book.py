@@ -93,6 +93,12 @@ class PolicyBook:
             self._rulings.clear()
         return self._policies
 
+    def free(self, spec: JobSpec) -> bool:
+        """Whether no policy has a say in a job: there is none, and it names none."""
+        policies = self.policies()
+        said = policies.current or policies.unreadable or spec.placement.policy is not None
+        return not said
+
     def govern(self, spec: JobSpec, digest: str = "") -> Ruling:
         """What the policies in force make of a job (its tenant filled in). `digest`, of the spec
         as stored, finds the ruling of an equal job; empty where there is none."""

@@ -13,10 +13,12 @@ from broker.control.policy_trial import PolicyTrial
 from broker.control.sites import Sites
 from broker.control.standing import Standing
 from broker.control.viewing import LogRequest, LogSlice, RegionUnreachable, Viewer
+from broker.control.waitlist import Reason
 from broker.control.whatif import WhatIf, WhatIfAsk
 from broker.feedback.ports import LogStore
 from broker.model.fleet import Fleet
 from broker.model.jobs import AttemptPhase, Job
+from broker.model.policies import Ruling
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.jobs import JobSpec
@@ -56,6 +58,10 @@ class ControlService:
     async def whatif(self, ask: WhatIfAsk, viewer: Viewer) -> dict[str, Any]:
         """Today beside a changed world; nothing is stored. Raises UnknownTarget, InvalidPolicy."""
         return await self.what_if.answer(ask, viewer)
+
+    def told(self, job: Job, ruling: Ruling) -> Reason:
+        """Why jobs alike wait; `UNTOLD` where nobody here knows."""
+        return self.office.told(job, ruling)
 
     def held_by(self, tenant: str) -> int:
         """Accelerators a tenant holds now."""

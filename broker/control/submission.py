@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from broker.control.admission_rules import blobs_named, display_name
@@ -18,8 +18,11 @@ from broker.control.predecessors import Predecessors
 from broker.control.steps import in_steps
 from broker.control.submitted_specs import ERRORS_MAX, Ready, SubmittedSpecs
 from broker.control.viewing import DEFAULT_TENANT, Viewer
+from broker.control.waitlist import UNTOLD, Reason
 from broker.feedback.entries import JobEntry
 from broker.model.jobs import Awaited, Job
+from broker.model.policies import Ruling
+from broker.model.replacing import replace
 from broker.state import keys
 from broker.state.codec import encode_job
 from broker.state.group_commit import GroupCommitter, fill_first
@@ -125,6 +128,8 @@ class Shell:
     ids: Ids
     ended: Callable[[str], Awaitable[JobEntry | None]]
     retry_delay_s: float = 0.2
+    told: Callable[[Job, Ruling], Reason] = lambda job, ruling: UNTOLD
+    """Why jobs alike wait (`Books.told`)."""
 
 
 class Submissions:
@@ -227,14 +232,21 @@ class Submissions:
             tasks=spec.array.tasks if spec.array else Runs(),
             awaits=awaits,
         )
-        if awaits:
-            code = RefusalCode.DEPENDENCY_PENDING
-            job = replace(job, reason_code=code, reason_text=job.awaits_text)
+        code, text = self._reason(job, ready, digest)
+        if code:
+            job = replace(job, reason_code=code, reason_text=text)
         puts = (
             Put(keys.spec(job_id), record.SerializeToString()),
             Put(keys.job(job_id), encode_job(job)),
         )
         return _Draft(job, spec, stored, puts)
+
+    def _reason(self, job: Job, ready: Ready, digest: str) -> Reason:
+        """Why it waits, where that is known at once: for other jobs, or behind jobs alike, for
+        what these wait for. The leader then need not write it down a second time."""
+        if job.awaits:
+            return RefusalCode.DEPENDENCY_PENDING.value, job.awaits_text
+        return self._shell.told(job, self.specs.ruling(ready, digest))
 
     async def _write(
         self, drafts: Sequence[_Draft], request: Request, now_ms: int

@@ -15,12 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from broker.control.admission_rules import (
-    complete,
-    input_faults,
-    replace_faults,
-    unsupported,
-)
+from broker.control.admission_rules import complete, input_faults, replace_faults
 from broker.control.policies import mutated, ruling_class
 from broker.control.policy_book import PolicyBook
 from broker.control.snapshots import Specs
@@ -28,6 +23,7 @@ from broker.control.steps import in_steps
 from broker.control.tenants import Tenants
 from broker.control.viewing import DEFAULT_TENANT, Viewer
 from broker.model.fleet import TenantPolicy
+from broker.model.policies import Ruling
 from broker.sense.datasets import read_datasets
 from broker.sense.fleet import read_identities
 from broker.state import keys
@@ -46,8 +42,35 @@ from federation.jobs import (
 ERRORS_MAX = 50
 TEMPLATES_MAX, TEMPLATE_TEXT_MAX = 200, 16_384
 """How many are kept, and how long (characters) the common text of one may be."""
-_PROGRAM = ("name", "run", "command")
+_PROGRAM = ("command", "name", "run")
 _TEXT = json.JSONEncoder(separators=(",", ":"))
+
+
+class CanonicalText:
+    """Writes the canonical bytes of jobs alike in all but their program: its keys stand between
+    what they have in common, all in order."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        """`whole` is the canonical form of one of them (`canonical_data`)."""
+        rest = {key: said for key, said in whole.items() if key not in _PROGRAM}
+        self._parts: list[tuple[bytes, str]] = []
+        for name in _PROGRAM:
+            before = {key: rest.pop(key) for key in list(rest) if key < name}
+            self._parts += [(_inside(before), ""), (canonical_text(name) + b":", name)]
+        self._parts.append((_inside(rest), ""))
+
+    def of(self, program: Mapping[str, Any]) -> bytes:
+        """The bytes of the one with this program; what is None is not said."""
+        said = [
+            text + canonical_text(program[name]) if name else text
+            for text, name in self._parts
+            if (program[name] is not None if name else text)
+        ]
+        return b"{%b}" % b",".join(said)
+
+
+def _inside(data: Mapping[str, Any]) -> bytes:
+    return canonical_text(data)[1:-1]
 
 
 class TenantRefused(Exception):
@@ -57,13 +80,13 @@ class TenantRefused(Exception):
 @dataclass(slots=True)
 class Template:
     """Jobs alike in all but their program. `asked`: the first of them as it was sent; `whole`:
-    as completed under `policy`; `rest`: its canonical form without its program; `free_class`: its
-    class where there are no policies, empty until it is known."""
+    as completed under `policy`; `text`: writes the canonical bytes of one with its program.
+    `free_class` is its class where there are no policies, empty until it is known."""
 
     asked: JobSpec
     policy: TenantPolicy
     whole: JobSpec
-    rest: Mapping[str, Any]
+    text: CanonicalText
     free_class: str = ""
 
 
@@ -120,8 +143,7 @@ class SubmittedSpecs:
             return Ready(written, canonical_text(canonical_data(written)))
         whole = canonical_data(done.spec)
         if common and done.spec.deadline is None:
-            rest = {key: value for key, value in whole.items() if key not in _PROGRAM}
-            template = Template(asked, policy, done.spec, rest)
+            template = Template(asked, policy, done.spec, CanonicalText(whole))
             if len(self._templates) >= TEMPLATES_MAX:
                 self._templates.clear()
             self._templates[common] = template
@@ -139,22 +161,26 @@ class SubmittedSpecs:
     def _like(self, template: Template, data: dict[str, Any], viewer: Viewer) -> Ready | None:
         """A job like others before it; None where it has to be read in full: its tenant's rules
         are others by now, or its program is wrong."""
-        if self.tenants.policy(self.tenant_of(template.asked, viewer)) != template.policy:
+        policy = self.tenants.policy(self.tenant_of(template.asked, viewer))
+        if policy is not template.policy and policy != template.policy:
             return None
         given = {key: data[key] for key in _PROGRAM if key in data}
         try:
             program = Program.model_validate(given)
         except ValidationError:
             return None
-        own = {key: getattr(program, key) for key in _PROGRAM}
+        own = {"command": program.command, "name": program.name, "run": program.run}
+        # What this version does not do was looked for in the first of them: no rule reads programs.
         spec = template.whole.model_copy(update=own)
-        self._refuse(spec, unsupported(spec))
+        self._refuse(spec, [])
         if mutated(spec, self.policies.policies()) is not spec:
             return None
-        said = {key: value for key, value in own.items() if value is not None}
-        return Ready(spec, canonical_text({**template.rest, **said}), template)
+        return Ready(spec, template.text.of(own), template)
 
     def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
+        looked_up = spec.on_disconnect.replace or spec.inputs
+        if not errors and not looked_up and self.policies.free(spec):
+            return
         fences = replace_faults(spec, lambda: read_identities(self._projection))
         inputs = input_faults(spec, read_datasets(self._projection)) if spec.inputs else []
         found = [*errors, *self.policies.faults(spec), *fences, *inputs]
@@ -180,14 +206,18 @@ class SubmittedSpecs:
 
     def class_key(self, ready: Ready, digest: str) -> str:
         """The class of a job under the policies in force; `digest` is of its stored bytes."""
-        template = ready.template
-        if template is not None and template.free_class and not self.policies.policies().current:
+        template = ready.template if self.policies.free(ready.spec) else None
+        if template is not None and template.free_class:
             return template.free_class
         ruling = self.policies.govern(ready.spec, digest)
         key = ruling_class(ruling, ready.spec.max_runtime_s or 0)
-        if template is not None and ruling.spec is ready.spec:
+        if template is not None:
             template.free_class = key
         return key
+
+    def ruling(self, ready: Ready, digest: str) -> Ruling:
+        """What the policies in force make of it."""
+        return self.policies.govern(ready.spec, digest)
 
 
 def _common_text(data: object) -> str:

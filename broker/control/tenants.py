@@ -62,7 +62,7 @@ class Tenants:
     def __init__(self, lookup: Callable[[str], bytes | None]) -> None:
         """`lookup` gives the bytes under a key, None when absent (`Projection.value`)."""
         self._lookup = lookup
-        self._seen: dict[str, tuple[bytes, TenantPolicy]] = {}
+        self._seen: dict[str, tuple[bytes | None, TenantPolicy]] = {}
 
     def known(self, name: str) -> bool:
         """Whether the tenant has a record, or needs none."""
@@ -72,11 +72,10 @@ class Tenants:
         """Quota and defaults of a tenant; the usual ones where it has no record."""
         key = keys.tenant(name)
         value = self._lookup(key)
-        if value is None:
-            return TenantPolicy(name)
         seen = self._seen.get(name)
         if seen is None or seen[0] != value:
-            seen = self._seen[name] = (value, decode_tenant(key, value))
+            policy = TenantPolicy(name) if value is None else decode_tenant(key, value)
+            seen = self._seen[name] = (value, policy)
         return seen[1]
 
 

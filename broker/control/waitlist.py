@@ -31,6 +31,9 @@ _DEADLINE_SHARE = 50
 
 TEXTS_MAX = 1_000
 Age = tuple[int, JobId]
+Reason = tuple[str, str]
+"""Why a job waits: code, text."""
+UNTOLD: Reason = ("", "")
 
 
 def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Hashable:
@@ -105,9 +108,11 @@ def _deciding_text(spec: JobSpec) -> str:
 
 @dataclass(slots=True)
 class WaitingClass:
-    """Jobs alike. `by_reason`: by the code of the reason its members were last told."""
+    """Jobs alike. `by_reason`: by the code of the reason its members were last told; `told`: why
+    the last plan left some of them waiting."""
 
     key: Hashable
+    told: Reason = UNTOLD
     by_reason: dict[str, dict[JobId, None]] = field(default_factory=dict)
     _ages: dict[JobId, Age] = field(default_factory=dict)
     _youngest: Age = (0, JobId(""))
@@ -175,6 +180,11 @@ class Waitlist:
         found.remove(job, reason_code)
         if not found:
             del self._classes[found.key]
+
+    def told(self, key: Hashable) -> Reason:
+        """Why jobs under this key wait, as last decided; `UNTOLD` where none does."""
+        found = self._classes.get(key)
+        return found.told if found else UNTOLD
 
     def classes(self) -> Iterator[WaitingClass]:
         """The classes, in the order of their oldest members."""

@@ -32,7 +32,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from broker.feedback.ports import SchemaTooNew
 
@@ -221,6 +221,8 @@ def insert_new(table: Table, dialect: str) -> Insert:
     if dialect == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()
     if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # a tenth of a second that few need
+
         return postgresql.insert(table).on_conflict_do_nothing()
     raise ValueError(f"the ledger runs on sqlite or postgresql, not {dialect}")
 

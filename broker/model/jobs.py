@@ -13,6 +13,8 @@ from federation.ids import AttemptUid, Cluster, JobId, Tenant
 from federation.runs import Runs
 from federation.usage import Usage
 
+NO_TASKS = Runs()
+
 
 class JobPhase(StrEnum):
     """Where a job stands. Derived: ended > running > placed > held > queued."""
@@ -110,9 +112,9 @@ class FailedTasks:
 class TaskStates:
     """Ends of array tasks. What is in neither is unstarted or in a live slice."""
 
-    succeeded: Runs = field(default_factory=Runs)
+    succeeded: Runs = NO_TASKS
     failed: tuple[FailedTasks, ...] = ()
-    cancelled: Runs = field(default_factory=Runs)
+    cancelled: Runs = NO_TASKS
 
     @property
     def failed_runs(self) -> Runs:
@@ -126,6 +128,9 @@ class TaskStates:
     def ended(self) -> Runs:
         """All tasks that will not run again."""
         return self.succeeded.union(self.failed_runs).union(self.cancelled)
+
+
+NO_ENDS = TaskStates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ class Attempt:
     phase: AttemptPhase = AttemptPhase.PLACED
     placed_seq: int = 0  # command number of its dispatch; `dispatch_seq` is the latest
     confirmed_seq: int = 0
-    tasks: Runs = field(default_factory=Runs)
+    tasks: Runs = NO_TASKS
     width: int = 0
     replicas: int = 1
     accelerators_per_replica: int = 0
@@ -179,7 +184,7 @@ class Attempt:
     nodes: tuple[str, ...] = ()
     cycle: str = ""
     log_bytes: tuple[tuple[str, int], ...] = ()
-    started_tasks: Runs = field(default_factory=Runs)
+    started_tasks: Runs = NO_TASKS
     fence_after_s: int = 0  # its site stops it after so long without contact; 0 = never
     superseded_ms: int = 0  # since when another attempt counts instead of it
     extra: bytes = b""  # fields of a newer version, kept on rewrite
@@ -252,7 +257,7 @@ class Job:
     class_key: str
     created_ms: int
     changed_ms: int
-    tasks: Runs = field(default_factory=Runs)
+    tasks: Runs = NO_TASKS
     phase: JobPhase = JobPhase.QUEUED
     reason_code: str = ""
     reason_text: str = ""
@@ -266,7 +271,7 @@ class Job:
     cost_micro_usd: int = 0
     held: bool = False
     cancel: bool = False
-    task_states: TaskStates = field(default_factory=TaskStates)
+    task_states: TaskStates = NO_ENDS
     attempts: tuple[Attempt, ...] = ()
     awaits: tuple[Awaited, ...] = ()
     extra: bytes = b""  # fields of a newer version, kept on rewrite

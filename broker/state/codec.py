@@ -150,24 +150,25 @@ def encode_job(job: Job) -> bytes:
         phase=job.phase.value,
         created_ms=job.created_ms,
         changed_ms=job.changed_ms,
-        tasks=job.tasks.count,
         reason_code=job.reason_code,
         reason_text=job.reason_text[:400],
-        live=[pb.LiveAttempt(uid=a.uid, cluster=a.cluster) for a in job.live_attempts],
         attempts=job.attempts_made,
         ended_ms=job.ended_ms,
         retries_used=job.retries_used,
         not_before_ms=job.not_before_ms,
-        avoid=[
-            pb.AvoidedCluster(cluster=a.cluster, code=a.code, until_ms=a.until_ms)
-            for a in job.avoid
-        ],
         started_ms=job.started_ms,
         cost_micro_usd=job.cost_micro_usd,
-        task_runs=runs_to_pb(job.tasks),
-        awaits=[pb.Awaited(job=each.job, when=each.when) for each in job.awaits],
     )
+    # What most jobs have none of costs most to put in.
+    for attempt in job.live_attempts:
+        record.live.add(uid=attempt.uid, cluster=attempt.cluster)
+    for entry in job.avoid:
+        record.avoid.add(cluster=entry.cluster, code=entry.code, until_ms=entry.until_ms)
+    for each in job.awaits:
+        record.awaits.add(job=each.job, when=each.when)
     if job.is_array:
+        record.tasks = job.tasks.count
+        record.task_runs.extend(runs_to_pb(job.tasks))
         record.counts.CopyFrom(task_counts(job))
     if job.outcome is not None:
         record.outcome.CopyFrom(outcome_to_pb(job.outcome))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -28,12 +28,11 @@ PAGE = 1000
 EXPECTED_MAX = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One record changed; `value` None = deleted."""
+class Change(NamedTuple):
+    """One record changed, at this place among those of its revision; `value` None = deleted."""
 
     revision: int
-    index: int
+    place: int
     key: str
     value: bytes | None
 

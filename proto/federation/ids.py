@@ -82,12 +82,12 @@ def parse_region(value: object) -> Region:
     return Region(_name("region", value))
 
 
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+
+
 def _encode(number: int) -> str:
-    characters = []
-    for _ in range(_CHARACTERS):
-        characters.append(_ALPHABET[number & 31])
-        number >>= 5
-    return "j" + "".join(reversed(characters))
+    bits = range(5 * (_CHARACTERS - 2), -1, -10)
+    return "j" + "".join([_PAIRS[number >> shift & 1023] for shift in bits])
 
 
 def _decode(job: JobId) -> int:

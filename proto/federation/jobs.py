@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -90,8 +89,8 @@ def canonical_data(spec: JobSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def canonical_text(data: Mapping[str, Any]) -> bytes:
-    """The bytes of what `canonical_data` gave."""
+def canonical_text(data: object) -> bytes:
+    """The bytes of what `canonical_data` gave, or of a part of it."""
     return _CANONICAL.encode(data).encode()
 
 

@@ -1,17 +1,18 @@
 """Values and errors of a revisioned key-value store with etcd's semantics.
 
 Shared by the etcd client (`federation.etcd`) and the broker's `Store` port, so that the memory
-twin and the real one speak the same words. Keys are text, values bytes.
+twin and the real one speak the same words. Keys are text, values bytes. What is made for every
+record on its way is a named tuple: made several times faster than a frozen dataclass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(NamedTuple):
     """One key as it stood at a revision. `version` counts writes since creation (1 = new)."""
 
     key: str
@@ -60,8 +61,7 @@ Compare = Absent | Present | ModRevisionIs | ValueIs
 # Operations -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Write a key; `lease` 0 = none."""
 
     key: str
@@ -90,8 +90,7 @@ class Get:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Txn:
+class Txn(NamedTuple):
     """If every compare holds run `then`, else `orelse`; may be nested as an operation.
 
     Every compare, nested ones too, is judged on the state before the whole transaction; a `Get`
@@ -114,8 +113,7 @@ REQUEST_BYTES_MAX = 1_500_000  # a little under etcd's 1.5 MiB request limit
 # Answers --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OpResult:
+class OpResult(NamedTuple):
     """What one operation of a transaction gave.
 
     `kv` for Get (None = absent), `deleted` for deletes, `txn` for a nested transaction.
@@ -126,8 +124,7 @@ class OpResult:
     txn: TxnResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TxnResult:
+class TxnResult(NamedTuple):
     """Whether the compares held, the store's revision after, and one result per operation run.
 
     A nested result carries the revision of the whole.
@@ -147,8 +144,7 @@ class RangeResult:
     more: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(NamedTuple):
     """A put (`kv` new value) or a delete (`kv` None)."""
 
     key: str

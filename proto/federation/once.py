@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from federation.kv import (
@@ -68,7 +68,7 @@ async def txn_once(
     ValueError where the guard is missing; else what `txn` raises.
     """
     guard = _guard(txn, probe)
-    asked = replace(txn, orelse=(*txn.orelse, Get(probe.key)))
+    asked = txn._replace(orelse=(*txn.orelse, Get(probe.key)))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     uncertain: AmbiguousCommit | None = None

@@ -190,11 +190,9 @@ def admission_mac(key: bytes, job: str, tenant: str, spec_sha256: str, subject: 
     """
     if len(key) < 32:
         raise ValueError("the MAC key has fewer than 32 bytes")
-    message = _MAC_DOMAIN
-    for part in (job, tenant, spec_sha256, subject):
-        data = part.encode("utf-8")
-        message += len(data).to_bytes(4, "big") + data
-    return hmac.digest(key, message, "sha256")
+    parts = [part.encode() for part in (job, tenant, spec_sha256, subject)]
+    fields = [len(part).to_bytes(4, "big") + part for part in parts]
+    return hmac.digest(key, b"".join((_MAC_DOMAIN, *fields)), "sha256")
 
 
 def admission_holds(

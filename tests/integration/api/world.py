@@ -20,6 +20,7 @@ from broker.control.sides import comparison, side
 from broker.control.tokens import Grant, create_token, ensure_operator_token
 from broker.control.trial_rows import Compared, summary
 from broker.control.viewing import LogRequest, LogSlice, Viewer
+from broker.control.waitlist import UNTOLD, Reason
 from broker.control.whatif import WhatIfAsk
 from broker.decide.decision import decide_floor
 from broker.decide.whatif import changed
@@ -36,6 +37,7 @@ from broker.model.fleet import (
     RoundTrip,
 )
 from broker.model.jobs import Job
+from broker.model.policies import Ruling
 from broker.model.problem import Problem
 from broker.state.backends.memory import MemoryStore
 from broker.state.group_commit import GroupCommitter
@@ -114,6 +116,9 @@ class ScriptedControl:
         today = side(empty, decide_floor(empty))
         running = {"stay": 0, "displaced": 0}
         return {**comparison(today, today, []), "running": running, "notes": []}
+
+    def told(self, job: Job, ruling: Ruling) -> Reason:
+        return UNTOLD
 
     def held_by(self, tenant: str) -> int:
         return 0

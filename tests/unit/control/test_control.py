@@ -110,6 +110,37 @@ async def test_a_job_that_fits_nowhere_says_why(two_sites: Federation) -> None:
     await until(lambda: (j := projection.job(job)) and j.reason_code == "wrong_accelerator")
 
 
+async def test_a_job_behind_others_alike_is_told_at_once_why_it_waits(
+    two_sites: Federation,
+) -> None:
+    assert two_sites.plane is not None
+    services = two_sites.plane.services
+    for site in two_sites.sites.sites.values():
+        site.hold = True
+    filling = await submit(two_sites, 13)  # one more than there is room for
+    await until(lambda: sum(phase(two_sites, job) is JobPhase.RUNNING for job in filling) == 12)
+    waits = next(job for job in filling if phase(two_sites, job) is not JobPhase.RUNNING)
+    await until(lambda: (j := services.projection.job(waits)) and j.reason_code)
+    request = Request(Viewer("ada", ("default",)), b"")
+    alike, sent = {"command": ["true"], "name": "another", "env": {"N": "2"}}, list(filling)
+    for priority in range(300):  # a leader just elected has yet to decide
+        unlike = {"run": "x", "priority": priority}
+        taken = await services.submissions().submit([alike, unlike], request)
+        sent += taken.ids
+        told, other = taken.jobs
+        if told.reason_code:
+            break
+        await asyncio.sleep(0.1)
+    assert told.reason_code == "no_capacity" and "has 0 x 1" in told.reason_text
+    assert other.reason_code == ""  # nothing like it waits: that is still to be decided
+    written = services.projection.mod_revision(keys.job(told.id))
+    await until(lambda: (j := services.projection.job(other.id)) and j.reason_code)
+    assert services.projection.mod_revision(keys.job(told.id)) == written
+    for site in two_sites.sites.sites.values():
+        site.hold = False
+    await until(lambda: all_ended(two_sites, sent))
+
+
 async def test_a_cancel_reaches_the_site(two_sites: Federation) -> None:
     assert two_sites.plane is not None
     for site in two_sites.sites.sites.values():

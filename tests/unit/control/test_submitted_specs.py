@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.control.admission_rules import unsupported
 from broker.control.submitted_specs import SubmittedSpecs, TenantRefused
 from broker.control.tenants import encode_tenant
 from broker.control.viewing import Viewer
@@ -15,7 +16,13 @@ from broker.model.fleet import TenantPolicy
 from broker.state import keys
 from broker.state.backends.memory import MemoryStore
 from broker.state.projection import Projection
-from federation.jobs import InvalidJob, canonical_bytes, spec_digest
+from federation.jobs import (
+    InvalidJob,
+    JobSpec,
+    canonical_bytes,
+    parse_job_spec,
+    spec_digest,
+)
 from federation.kv import Put
 from federation.system import SystemClock
 
@@ -87,6 +94,18 @@ def test_stored_bytes_are_the_canonical_ones() -> None:
         ready = reader.read({**SWEEP, "command": ["echo", f"{number}é"]}, ADA)
         assert ready.stored == canonical_bytes(ready.spec)
         assert ready.template is not None
+
+
+def test_what_this_version_does_not_do_never_depends_on_the_program() -> None:
+    """Or it would have to be looked for in each job of a sweep."""
+
+    class Pathless(JobSpec):
+        def __getattribute__(self, name: str) -> Any:
+            assert name not in ("name", "run", "command")
+            return super().__getattribute__(name)
+
+    whole = Pathless.model_construct(**dict(parse_job_spec({**SWEEP, "run": "x"})))
+    assert unsupported(whole) == []
 
 
 def test_jobs_of_a_sweep_share_what_they_have_in_common() -> None:
