@@ -20,6 +20,7 @@ from broker.control.closed_clusters import (
     spread_out,
 )
 from broker.control.cold_start import ColdStarts, blobs_of, planned_delay_s
+from broker.control.deferring import Deferring
 from broker.control.distances import Distances, measure
 from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
@@ -33,6 +34,7 @@ from broker.control.waitlist import (
     planned_deadline_ms,
     planned_runtime_s,
 )
+from broker.decide.terms import Geography
 from broker.model import problem as pm
 from broker.model.data import Datasets, Links
 from broker.model.fleet import ClusterView, Fleet, TenantPolicy
@@ -136,6 +138,7 @@ class ProblemBuilder:
         self._pools: list[pm.Pool] = []
         self._closing = any(v.capacity.windows for v in self._views if v.capacity is not None)
         self._duplicates = duplicates(fleet)
+        self._deferring = Deferring(self._priced, world.now_ms)
 
     def pools(self) -> Iterator[str]:
         """Work out what is free, a cluster at a step; once, before `problem`."""
@@ -169,7 +172,16 @@ class ProblemBuilder:
             limit_s = waiting.spec.max_runtime_s or 0
             longest_s = runtime_bucket_s(limit_s) if len(waiting.members) > 1 else limit_s
             planned = replace(planned, max_runtime_h=longest_s / 3600 or None)
-        return preferred(planned, waiting.job, waiting.ruling, now_ms)
+        planned = preferred(planned, waiting.job, waiting.ruling, now_ms)
+        if not waiting.spec.defer_s:
+            return planned
+        return self._deferring.apply(planned, waiting.job, waiting.spec)
+
+    def _priced(self) -> tuple[Geography, list[pm.Pool]]:
+        """Where everything is and what it costs by the hour; what is free is not looked at."""
+        seen, now_ms = self._world.preempted, self._world.now_ms
+        pools = [p for v in self._views for p in pools_of(v, (), self._duplicates, seen, now_ms)]
+        return Geography(self.problem([], pools)), pools
 
     @property
     def worked_out(self) -> tuple[pm.Pool, ...]:

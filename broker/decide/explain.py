@@ -34,6 +34,7 @@ class Standing(StrEnum):
     MAINTENANCE = "maintenance"
     UNREACHABLE = "cluster unreachable"
     COULD_START = "could start"
+    CHEAPER_LATER = "cheaper later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,7 @@ def _rank(advice: Advice) -> tuple[int, int, float, str]:
 
 _NEAREST_FIRST = (
     Standing.COULD_START,
+    Standing.CHEAPER_LATER,
     Standing.QUOTA,
     Standing.FITS_WHEN_EMPTY,
     Standing.PRICE,
@@ -254,6 +256,7 @@ _STANDINGS = {
     RefusalCode.GANG_TOO_LARGE: Standing.NEVER_FITS,
     RefusalCode.DEADLINE_TOO_SOON: Standing.TIME,
     RefusalCode.RUNTIME_TOO_LONG: Standing.TIME,
+    RefusalCode.DEFERRED: Standing.CHEAPER_LATER,
     RefusalCode.OVER_BUDGET: Standing.PRICE,
     RefusalCode.PRICE_CAP: Standing.PRICE,
     RefusalCode.PRICE_UNKNOWN: Standing.PRICE,

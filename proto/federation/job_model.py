@@ -102,6 +102,7 @@ class _Job(Part):
     expected_runtime_s: Duration | None = Field(alias="expected_runtime", default=None)
     checkpoint: Checkpoint | None = None
     movable: Flag | None = None
+    defer_s: Duration | None = Field(alias="defer", default=None)
     inputs: Annotated[tuple[Input, ...], Field(max_length=256), at_most(256)] = ()
     outputs: Annotated[
         tuple[Output, ...],

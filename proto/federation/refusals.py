@@ -62,6 +62,7 @@ class RefusalCode(StrEnum):
     CAPACITY_HELD = "capacity_held"
     VALUE_BELOW_COST = "value_below_cost"
     NOT_CHOSEN = "not_chosen"
+    DEFERRED = "deferred"
     MAINTENANCE = "maintenance"
     CLUSTER_UNREACHABLE = "cluster_unreachable"
     CAPACITY_STALE = "capacity_stale"
@@ -129,6 +130,7 @@ _RETRY = (
     RefusalCode.CAPACITY_HELD,
     RefusalCode.VALUE_BELOW_COST,
     RefusalCode.NOT_CHOSEN,
+    RefusalCode.DEFERRED,
     RefusalCode.HELD,
     RefusalCode.DEPENDENCY_PENDING,
     RefusalCode.NO_CLUSTERS,
