@@ -33,6 +33,7 @@ from regional_agent.kubernetes import told
 from regional_agent.kubernetes.api import (
     DIRECTORY,
     FINALIZER,
+    LABEL_SITE,
     REPLICAS,
     TAG,
     Conflict,
@@ -187,8 +188,14 @@ class Kubernetes:
             there = await find(wanted.name)
             if there is None:
                 raise SchedulerUnavailable(f"{wanted.name} is taken and not there") from None
-            return _tag(there) == wanted.tag
+            return self._is_ours(there, wanted.tag)
         return True
+
+    def _is_ours(self, there: Object, tag: str) -> bool:
+        """Of this attempt and this agent: another one may have had an attempt of that name."""
+        metadata = there["metadata"]
+        mine = (metadata.get("labels") or {}).get(LABEL_SITE) == self.api.site.mark()
+        return mine and (metadata.get("annotations") or {}).get(TAG, "") == tag
 
     async def _tie_service(self, name: str) -> None:
         job = await self.api.job(name)
@@ -202,7 +209,7 @@ class Kubernetes:
             there = await self.api.job(each)
             if there is None:
                 return None
-            if _tag(there) == tag:
+            if self._is_ours(there, tag):
                 if REPLICAS in there["metadata"]["annotations"]:
                     await self._tie_service(each)
                 return each
@@ -318,10 +325,6 @@ def _names(name: str) -> Iterator[str]:
     yield label
     for nth in range(2, NAMES_MAX + 1):
         yield f"{label}-tw{nth}"
-
-
-def _tag(job: Object) -> str:
-    return str((job["metadata"].get("annotations") or {}).get(TAG, ""))
 
 
 def _wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:

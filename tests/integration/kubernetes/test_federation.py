@@ -93,6 +93,23 @@ def test_jobs_and_arrays_end_right_and_ran_once_though_the_agent_is_killed(
     assert set(ran.values()) == {1} and len(ran) == 4 + 6 + 1, "by what the cluster started"
 
 
+def test_a_gang_runs_in_the_image_it_names_though_the_agent_is_killed(
+    federation: KubernetesFederation,
+) -> None:
+    gang = card_job(federation, 2, image="docker://registry.example/train:1")
+    gang["resources"] = gang["resources"] | {"replicas": 3}
+    (job,) = federation.submit([gang], "gang")
+    until(lambda: federation.marks()[f"start {job}/0"] == 3, WITHIN_S, "all members run")
+    federation.kill("kube")
+    federation.start_agent("kube")
+    assert outcome(federation.wait([job], WITHIN_S)[job])["kind"] == "succeeded"
+    marks = federation.marks()
+    assert marks[f"start {job}/0"] == marks[f"end {job}/0"] == 3
+    name = f"{job}-1"
+    pod = federation.server.cluster.store.jobs[name]["spec"]["template"]["spec"]
+    assert (pod["containers"][0]["image"], pod["subdomain"]) == ("registry.example/train:1", name)
+
+
 def test_a_cancel_ends_what_runs(federation: KubernetesFederation) -> None:
     (job,) = federation.submit([card_job(federation, 120)], "cancelled")
     until(lambda: federation.marks()[f"start {job}/0"], WITHIN_S, "it runs")

@@ -250,6 +250,17 @@ async def test_the_same_submission_again_is_the_same_job_and_a_namesake_is_left_
     assert "deletionTimestamp" not in server.cluster.store.jobs["a-1"]["metadata"]
 
 
+async def test_a_job_of_the_same_attempt_of_another_agent_is_left_alone(
+    server: KubernetesServer, system: Kubernetes, tmp_path: Path
+) -> None:
+    """Guards against following what this agent never sees in its lists."""
+    _, wanted = submission(tmp_path, "a-1", "sleep 60")
+    assert await system.submit(wanted) == "a-1"
+    server.cluster.store.jobs["a-1"]["metadata"]["labels"][kube.LABEL_SITE] = "another"
+    assert await system.look("a-1", wanted.tag, tmp_path) is None
+    assert await system.submit(wanted) == "a-1-tw2"
+
+
 async def test_a_job_the_server_does_not_take_is_refused_in_its_words(
     server: KubernetesServer, system: Kubernetes, tmp_path: Path
 ) -> None:
