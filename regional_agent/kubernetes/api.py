@@ -162,6 +162,10 @@ class KubernetesApi:
                 raise
         return await self._list(f"{self._space()}/pods{busy}"), False
 
+    async def resource_slices(self) -> list[Object]:
+        """What drivers offer by dynamic resource allocation, of all nodes."""
+        return await self._list("/apis/resource.k8s.io/v1/resourceslices")
+
     async def quotas(self) -> list[Object]:
         """ResourceQuotas of the namespace."""
         return await self._list(f"{self._space()}/resourcequotas")

@@ -28,6 +28,7 @@ from regional_agent.sense.kubernetes_limits import (
     Left,
     bounded,
     left_of,
+    only_by_claim,
     queue_trouble,
     waiting_in,
 )
@@ -38,7 +39,7 @@ from regional_agent.session.resettle import NodeSeen, SiteSeen
 GIB = 2**30
 PASSING = "node.kubernetes.io/"
 """Taints the cluster itself sets while something is wrong with a node."""
-FORBIDDEN = 403
+FORBIDDEN, UNKNOWN = 403, 404
 UNCOUNTED = "resource quotas cannot be listed: what they forbid counts as free"
 HIDDEN = "pods of other namespaces cannot be listed: what they hold counts as free"
 
@@ -63,14 +64,17 @@ class KubernetesSense:
     def __init__(self, site: KubernetesSite, api: KubernetesApi) -> None:
         self._site = site
         self._api = api
+        self._no_slices = False
 
     async def look(self, ours: Collection[str]) -> KubernetesLook:
         """The site now; `ours` are the attempts held here."""
-        nodes, (pods, every), left = await asyncio.gather(
-            self._api.nodes(), self._api.all_pods(), self._left()
+        nodes, (pods, every), left, slices = await asyncio.gather(
+            self._api.nodes(), self._api.all_pods(), self._left(), self._slices()
         )
         found = put_together(self._site, nodes, pods, frozenset(ours))
-        notes = (*found.notes, *left.notes, *(() if every else (HIDDEN,)))
+        plugged = {str(n["metadata"]["name"]) for n in nodes if _cards(n)}
+        notes = (*found.notes, *left.notes, *only_by_claim(slices, plugged))
+        notes = notes if every else (*notes, HIDDEN)
         seen = found.seen
         seen = replace(seen, nodes=bounded(seen.pools, seen.nodes, left))
         if self._site.queue:
@@ -81,6 +85,18 @@ class KubernetesSense:
             waiting = max(seen.others_waiting, waiting_in(queue) - len(ours) + len(seen.running))
             seen = replace(seen, nodes=shut, others_waiting=waiting)
         return replace(found, seen=seen, notes=notes)
+
+    async def _slices(self) -> list[Object]:
+        """None where the server does not know them, or the agent may not look."""
+        if self._no_slices:
+            return []
+        try:
+            return await self._api.resource_slices()
+        except KubernetesRefused as refused:
+            if refused.status not in (FORBIDDEN, UNKNOWN):
+                raise
+            self._no_slices = True
+            return []
 
     async def _left(self) -> Left:
         """Of the namespace's quotas, where an older Role allows to look at them."""
@@ -165,7 +181,7 @@ def _is_for_us(site: KubernetesSite, node: Object) -> bool:
 
 def _shape(site: KubernetesSite, node: Object, notes: list[str]) -> Shape | None:
     total = (node.get("status") or {}).get("allocatable") or {}
-    cards, cpus_milli = int(amount_of(total.get(GPU))), round(amount_of(total.get("cpu")) * 1000)
+    cards, cpus_milli = _cards(node), round(amount_of(total.get("cpu")) * 1000)
     memory_gib = int(amount_of(total.get("memory")) // GIB)
     if not cards:
         tainted = any(t["key"] == GPU for t in node["spec"].get("taints") or ())
@@ -177,6 +193,11 @@ def _shape(site: KubernetesSite, node: Object, notes: list[str]) -> Shape | None
         notes.append(f"a node with {cards} cards is left out: {problem}; {remedy}")
         return None
     return model, cards, cpus_milli, memory_gib
+
+
+def _cards(node: Object) -> int:
+    """Cards its device plugin offers."""
+    return int(amount_of(((node.get("status") or {}).get("allocatable") or {}).get(GPU)))
 
 
 def _seen(node: Object, pods: Iterable[Object], model: str) -> NodeSeen:

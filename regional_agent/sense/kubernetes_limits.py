@@ -6,7 +6,7 @@ https://kueue.sigs.k8s.io/docs/concepts/local_queue/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regional_agent.kubernetes.api import Object
@@ -84,6 +84,23 @@ def _bounded(pool: Pool, nodes: tuple[NodeSeen, ...], left: Left) -> tuple[NodeS
             )
         )
     return tuple(found)
+
+
+def only_by_claim(slices: Iterable[Object], with_plugin: Collection[str]) -> tuple[str, ...]:
+    """A sentence for each driver whose devices can only be had by a ResourceClaim, on nodes that
+    offer no cards by a device plugin: jobs here make none.
+    https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/"""
+    found: dict[str, int] = {}
+    for each in slices:
+        spec = each.get("spec") or {}
+        if spec.get("nodeName") and spec["nodeName"] not in with_plugin:
+            count = len(spec.get("devices") or ())
+            found[str(spec["driver"])] = found.get(str(spec["driver"]), 0) + count
+    return tuple(
+        f"{count} devices of {driver} are offered by resource claims (DRA) only, and not counted"
+        for driver, count in sorted(found.items())
+        if count
+    )
 
 
 def queue_trouble(name: str, queue: Object | None) -> str:

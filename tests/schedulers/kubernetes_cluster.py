@@ -59,6 +59,7 @@ class Store:
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, Object] = {}
         self.services: dict[str, Object] = {}
+        self.slices: dict[str, Object] = {}
         self.quotas: dict[str, Object] = {}
         self.queues: dict[str, Object] = {}
         self.newest = 0

@@ -89,6 +89,7 @@ class KubernetesServer:
             ("DELETE", pods + "/{name}", self._delete_pod),
             ("GET", "/api/v1/nodes", self._nodes),
             ("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", self._quotas),
+            ("GET", "/apis/resource.k8s.io/v1/resourceslices", self._slices),
             ("GET", queues + "/{name}", self._queue),
             ("POST", services, self._create_service),
             ("GET", services + "/{name}", self._service),
@@ -159,6 +160,9 @@ class KubernetesServer:
 
     async def _quotas(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._list("ResourceQuotaList", self.cluster.store.quotas, request)
+
+    async def _slices(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("ResourceSliceList", self.cluster.store.slices, request)
 
     async def _queue(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._one(self.cluster.store.queues, request)

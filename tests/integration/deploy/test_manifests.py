@@ -81,8 +81,9 @@ def test_with_jobs_of_the_cluster_the_agent_may_list_what_tells_it_what_is_free(
     bodies = rendered(JOBS)
     check(bodies)
     (role,) = [body for body in bodies if body["kind"] == "ClusterRole"]
-    (rule,) = role["rules"]
-    assert (sorted(rule["resources"]), rule["verbs"]) == (["nodes", "pods"], ["list"])
+    granted = sorted(name for rule in role["rules"] for name in rule["resources"])
+    assert granted == ["nodes", "pods", "resourceslices"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
     (claim,) = [body for body in bodies if body["kind"] == "PersistentVolumeClaim"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     (said,) = [body["data"]["agent.yaml"] for body in bodies if body["kind"] == "ConfigMap"]

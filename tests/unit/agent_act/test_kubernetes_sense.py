@@ -12,7 +12,7 @@ from regional_agent.kubernetes.api import JOB_NAME, LABEL_ATTEMPT, LABEL_SITE, K
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.kubernetes.told import amount_of
 from regional_agent.sense.kubernetes import KubernetesLook, KubernetesSense, put_together, requested
-from regional_agent.sense.kubernetes_limits import Left, bounded, left_of
+from regional_agent.sense.kubernetes_limits import Left, bounded, left_of, only_by_claim
 from tests.conformance.schedulers.kubernetes_rig import contract_site
 from tests.schedulers.kubernetes_server import Cluster, KubernetesServer
 
@@ -172,3 +172,16 @@ async def test_quotas_and_the_queue_of_kueue_are_looked_at(tmp_path: Path) -> No
     finally:
         await api.close()
         await server.stop()
+
+
+def test_devices_that_only_claims_can_have_are_said_not_to_count() -> None:
+    """Guards against cards that are silently absent."""
+
+    def offered(where: str, count: int) -> dict[str, Any]:
+        devices = [{"name": f"gpu-{n}"} for n in range(count)]
+        return {"spec": {"driver": "gpu.nvidia.com", "nodeName": where, "devices": devices}}
+
+    slices = [offered("a", 8), offered("b", 4), offered("c", 4), {"spec": {"driver": "net"}}]
+    (said,) = only_by_claim(slices, {"a"})
+    assert said.startswith("8 devices of gpu.nvidia.com are offered by resource claims (DRA) only")
+    assert only_by_claim(slices, {"a", "b", "c"}) == ()
