@@ -59,7 +59,8 @@ WITHIN_S = 30.0
 
 @dataclass
 class Site:
-    """One cluster: a CPU pool of so many slots on one node, tasks that take `task_s`."""
+    """One cluster: a CPU pool of so many slots on one node, tasks that take `task_s`; so many
+    attempts as `take_back` says end preempted."""
 
     name: str
     slots: int = 8
@@ -75,6 +76,7 @@ class Site:
     slices: dict[str, Runs] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     refuse_next: list[str] = field(default_factory=list)
+    take_back: int = 0
     seen: set[str] = field(default_factory=set)
     capabilities: tuple[str, ...] = ()
     prepared: list[Prepare] = field(default_factory=list)
@@ -263,6 +265,8 @@ class Sites:
                 waited += 0.005
         if uid in site.stopped:
             kind = OutcomeKind.CANCELLED
+        elif site.take_back:
+            site.take_back, kind = site.take_back - 1, OutcomeKind.PREEMPTED
         del site.holding[uid]
         ended = ev.Ended(uid, 0, now(), Outcome(kind), log_bytes=(("output", 6),))
         self._tell(site, [site.say(ended)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from broker.control.build_problem import FRAGMENTATION_USD_PER_NODE, Waiting, Wo
 from broker.decide.decision import decide
 from broker.decide.explain import candidates
 from broker.model.fleet import ClusterView, Fleet, PoolPrice, PriceStep
-from broker.model.jobs import Outcome, OutcomeKind
+from broker.model.jobs import JobPhase, Outcome, OutcomeKind
 from broker.model.plan import Plan
 from broker.model.policies import Ruling
 from broker.model.problem import Problem
@@ -21,6 +22,8 @@ from federation.jobs import parse_job_spec
 from federation.wire import records as pb
 from regional_agent.sense import reports as sense
 from regional_agent.translate import prices_to_wire
+from tests.unit.control.federation import Federation, Site, until
+from tests.unit.control.test_control import phase, submit
 from tests.unit.control.test_policy_problem import DEAR_EU, NOW_MS, SPOT_EU
 from tests.unit.lifecycle.builders import a_job, an_attempt
 
@@ -144,3 +147,22 @@ def test_what_an_agent_says_of_a_price_arrives_whole() -> None:
     assert refused == () and heard == PoolPrice(
         "p", "spot", 5, 7, 1, "x", 0, (PriceStep(5, 9, 3),), 0.25
     )
+
+
+async def test_a_leader_learns_of_what_sites_take_back_and_decides_by_it(tmp_path: Path) -> None:
+    made = await Federation.make(tmp_path, Site("us-east", 4, take_back=2))
+    await made.start()
+    try:
+        (job,) = await submit(made)
+        await until(lambda: phase(made, job) is JobPhase.ENDED)
+        assert made.plane is not None
+        office = made.plane.office
+        assert office.starts.preemptions.snapshot()["us-east", "cpu"][0] == 2
+        (again,) = await submit(made)
+        await until(lambda: phase(made, again) is JobPhase.ENDED)
+        assert office.last_cycle is not None
+        (pool,) = office.last_cycle.problem.pools
+        assert pool.preemptions_per_h == pytest.approx(2 / STATED_H, rel=1e-3)
+    finally:
+        await made.kill()
+        await made.sites.close()
