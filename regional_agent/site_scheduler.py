@@ -115,7 +115,7 @@ def local_site(
     wishes = settings.images if follow else None
     images = find_images(wishes, settings.isolation, settings.state_dir, clock)
     if isinstance(images, str) and wishes is not None:
-        _log.warning("jobs that name an image are not taken: %s", images)
+        _log.info("jobs that name an image are not taken: %s", images)
     process = _process_settings(settings, pools, env, isolation)
     process = replace(process, images=None if isinstance(images, str) else images)
     return LocalSite(ProcessScheduler(process), pools, isolation=isolation)
