@@ -49,6 +49,11 @@ def _is_ip(name: str) -> bool:
     return True
 
 
+def _instant(value: str) -> str:
+    parse_rfc3339_ms(value)
+    return value
+
+
 class TypedRtt(BaseModel):
     """A round trip between two regions that an operator typed in, used where none was measured."""
 
@@ -58,12 +63,7 @@ class TypedRtt(BaseModel):
     b: str
     rtt_ms: Annotated[float, Field(gt=0, le=2000)]
     source: str
-    as_of: str
-
-
-def _instant(value: str) -> str:
-    parse_rfc3339_ms(value)
-    return value
+    as_of: Annotated[str, AfterValidator(_instant)]
 
 
 class TypedLink(BaseModel):

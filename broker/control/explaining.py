@@ -377,7 +377,7 @@ def _answer_in_queue(
         "waiting": waiting_rows(waits, job, found),
         "smallest_change": change_json(waits, job),
         "decision": decision_json(cycle.cycle, plan, cycle.started_ms, cycle.decided.cpu_s),
-        "summary": _why(plan, place.head),
+        "summary": _why(cycle.applier.plan, place.head),  # with what admission says of it
     }
 
 

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from broker.act.gateway import (
     CacheArrived,
@@ -306,6 +307,7 @@ class Federation:
     backends: Backends
     plane: ControlPlane | None = None
     running: asyncio.Task[None] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
     async def make(directory: Path, *sites: Site) -> Federation:
@@ -329,7 +331,7 @@ class Federation:
     async def start(self) -> ControlPlane:
         """A new broker process, so to speak; all sites connect once it leads."""
         settings = BrokerSettings(
-            state_dir=self.directory, leader_ttl_s=TTL_S, keep_ended_s=3600
+            state_dir=self.directory, leader_ttl_s=TTL_S, keep_ended_s=3600, **self.settings
         )
 
         def gateway(_: Office) -> Sites:

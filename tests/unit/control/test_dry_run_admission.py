@@ -15,6 +15,7 @@ from broker.decide.admission.holds import Hold, HoldWhy
 from broker.model.fleet import TenantPolicy
 from federation.jobs import parse_job_spec
 from tests.unit.control.federation import Federation, Site, until
+from tests.unit.control.test_explaining import explain
 from tests.unit.control.test_policies_at_work import submit
 
 ADA = Viewer("ada", ("default",))
@@ -97,6 +98,11 @@ async def test_whose_turn_it_is_is_told(fed: Federation) -> None:
     assert told["admission"]["turn"] is False and told["admission"]["share"] > 1.2
     assert told["summary"].startswith("waits: ") and "others have less of theirs" in told["summary"]
     assert waits not in str(told) and "physics" not in str(told)
+    (mine,) = await submit(fed, 1)
+    explained = await explain(fed, mine)
+    assert "others have less of theirs" in explained["summary"]
+    change = explained["smallest_change"]
+    assert change["verified"] and change["text"] == "1 more free place of 1 CPU on one node"
 
 
 async def test_what_is_kept_for_a_gang_is_no_room_unless_it_ends_in_time(fed: Federation) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.cli import candidates
+from broker.cli.formatting import Now
 from broker.control.viewing import Viewer
 from federation.jobs import parse_job_spec
 from federation.units import parse_rfc3339_ms
 from tests.unit.control.federation import Federation, Site, until
-from tests.unit.control.test_policies_at_work import ended, submit
+from tests.unit.control.test_policies_at_work import apply, ended, submit
 
 ADA = Viewer("ada", ("default",))
 HOUR_MS = 3_600_000
@@ -127,3 +130,54 @@ async def test_predicted_waits_are_published_with_what_came_of_them(fed: Federat
     (total,) = [calibrated for calibrated in made if calibrated.kind == "wait"]
     assert (total.predictions, total.within_p50, total.within_p90) == (1, 1, 1), "sooner than said"
     assert waits.predicted(job) is None
+
+
+def one_hour_from(now_ms: int) -> tuple[str, str]:
+    """An hour of the week in UTC that opens in one to two hours, as a policy says it, and when."""
+    opens = datetime.fromtimestamp(now_ms / 1000, UTC).replace(minute=0) + timedelta(hours=2)
+    closes = opens + timedelta(hours=1)
+    return f"{opens:%H:%M}-{closes:%H:%M} UTC", f"{opens:%a %H:%M} UTC"
+
+
+async def test_each_kind_of_change_is_told_and_holds_when_it_is_made(tmp_path: Path) -> None:
+    """The change that a person reads, and the same job with it made: it starts."""
+    fed = await Federation.make(
+        tmp_path, Site("us-east", 4, price_usd=2.35), Site("eu-north", 4, price_usd=3.0)
+    )
+    typed = {"a": "us-east", "b": "eu-north", "rtt_ms": 58, "source": "ping"}
+    fed.settings["typed_rtt"] = [{**typed, "as_of": "2026-01-01T00:00:00Z"}]
+    await fed.start()
+    assert fed.plane is not None
+    control, hours = fed.plane.services.control, one_hour_from(fed.backends.clock.now_ms())
+    await until(lambda: all(v.capacity for v in control.explainer.world().fleet.clusters.values()))
+    await apply(fed, f"{{name: late, require: {{hours: '{hours[0]}'}}}}")
+    near = {"to": "eu-north", "ms": 40}
+    east = {"clusters": ["us-east"]}
+    cap = "max_price_usd_per_accelerator_hour"
+    try:
+        for asked, expected, made in (
+            ({"clusters": ["eu-north"], "regions": ["us-east"]}, "allow eu-north",
+             {"clusters": ["eu-north"], "regions": ["us-east", "eu-north"]}),
+            ({**east, cap: 2.1}, "price cap 2.10 -> 2.35", {**east, cap: 2.35}),
+            ({**east, "max_rtt": near}, "max_rtt 40 -> 58 ms",
+             {**east, "max_rtt": {**near, "ms": 58}}),
+            ({**east, "policy": "late"}, f"wait until {hours[1]}", east),
+        ):  # fmt: skip
+            told = await tried(fed, asked)
+            assert told["chosen"] is None
+            assert told["smallest_change"]["text"] == expected
+            line = f"Smallest change that would start it: {expected}"
+            shown = candidates.explanation_lines(told, Now(fed.backends.clock.now_ms(), UTC))
+            assert any(each.startswith(line) and "solving again" in each for each in shown), shown
+            assert (await tried(fed, made))["chosen"], expected
+    finally:
+        await fed.kill()
+        await fed.sites.close()
+
+
+async def tried(fed: Federation, placement: dict[str, Any]) -> dict[str, Any]:
+    assert fed.plane is not None
+    spec = parse_job_spec(
+        {"run": "true", "tenant": "default", "max_runtime": "1h", "placement": placement}
+    )
+    return await fed.plane.services.control.dry_run(spec, "default", ADA)

@@ -126,6 +126,9 @@ class NobodyRuns:
     def clusters(self) -> tuple[str, ...]:
         return ()
 
+    def neighbours(self) -> None:
+        return None
+
 
 def admitting(others: Others, cycle: CycleRecord) -> Admitting:
     """Admission after that cycle: others have held more and less than their share, and wait."""
@@ -231,7 +234,9 @@ async def answers(tmp: Path, others: Others) -> list[str]:
         }
         told = []
         cycle = cycle_of(projection, world, specs)
-        office.term = SimpleNamespace(admitting=admitting(others, cycle))
+        office.term = SimpleNamespace(
+            admitting=admitting(others, cycle), books=NobodyRuns()
+        )
         for office.last_cycle in (cycle, None):
             for job in mine:
                 told.append(await explainer.explain(job, specs[job.id], ADA))
