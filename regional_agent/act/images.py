@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,14 +68,15 @@ class Images:
         self._wishes = wishes
         self._clock = clock
         self._known: dict[str, tuple[float, str]] = {}
-        self._lock = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def have(self, uid: str, image: str) -> Unpacked | Refusal:
         """The image of an attempt, fetched and unpacked where it is not there yet. Repeating it
         does nothing. Refuses stage_failed, unsupported and disk_full."""
         try:
-            async with self._lock:  # one at a time: podman would only lock itself out
+            async with self._locks[image]:  # one that is fetched for long holds up no other
                 found = await self._id_of(uid, image)
+            async with self._locks[found]:
                 return await self._unpacked(found)
         except _NotHad as problem:
             return Refusal(RefusalCode.STAGE_FAILED, uid, available=f"image {image}: {problem}")
