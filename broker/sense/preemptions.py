@@ -42,8 +42,9 @@ class Preemptions:
 
 def rate_per_h(stated_per_h: float, seen: _Seen) -> float:
     """Expected preemptions per hour of one copy: the mean of a rate known as well as from
-    `STATED_H` hours of watching (Gamma prior) after what was seen."""
+    `STATED_H` hours of watching (Gamma prior) after what was seen. To two digits, so that each
+    hour more changes no plan."""
     times, hours = seen
     if not stated_per_h and not times:
         return 0.0
-    return (stated_per_h * STATED_H + times) / (STATED_H + hours)
+    return float(f"{(stated_per_h * STATED_H + times) / (STATED_H + hours):.2g}")
