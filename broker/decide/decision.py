@@ -34,7 +34,10 @@ _NOTHING_FOUND = "the solver found nothing in the time it had; the floor is in f
 _WHOLE_SHARE = 0.7
 """Of the time for the whole model in place_first: the rest is for cost, with the tiers held."""
 _WHOLE_OPTION_S = 3e-5
-"""CPU seconds by option below which the whole model of a larger problem is not worth a start."""
+"""CPU seconds by option below which the whole model of a larger problem is not worth a start, for
+each time that it is solved."""
+_TIER_OPTION_S = 1.5e-5
+"""CPU seconds by option that each of several solves takes before the solver counts its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ def _improved_plan(case: Case, floors: _Floors, meter: Meter, warm: Warm | None)
     # To stay near a plan and to look everywhere do not go together.
     near = warm is not None and bool(warm.assignments)
     whole = len(case.options) <= _MOST_OPTIONS and not near
-    spare_s = _WHOLE_OPTION_S * len(case.options) if whole else 0.0
+    spare_s = _WHOLE_OPTION_S * len(case.options) * _solves(case) if whole else 0.0
     search = Search(case, floors.nothing, floors.solve, meter)
     found = search.run(warm, floors.run, spare_s)
     if whole and meter.left_s > 0.9 * spare_s:
@@ -143,6 +146,8 @@ def _whole(
     of it, where a search can go on from there."""
     best, solved = start.best, not start.by_floor
     tiered = search is not None and case.problem.objective.mode is Mode.PLACE_FIRST
+    if tiered:
+        meter.charge(_TIER_OPTION_S * len(case.options) * _solves(case))
     effort = meter.effort(meter.left_s * (_WHOLE_SHARE if tiered else 1.0))
     improver = Improver(case, best, solve, effort, hinted=solved)
     found = improver.run()
@@ -164,6 +169,11 @@ def _whole(
     status = PlanStatus.FEASIBLE if solved or found.solved else PlanStatus.FLOOR
     plan = make_plan(case, last, status, bound, notes)
     return replace(plan, prices=start.prices if cheaper is None else cheaper.prices)
+
+
+def _solves(case: Case) -> int:
+    """How often the whole model is solved: for each tier, and for the money."""
+    return 1 + len({case.facts.priority[k] for k in case.weighty_classes()})
 
 
 def _tighter(
