@@ -59,8 +59,8 @@ def test_no_more_is_placed_than_is_free_and_the_reason_says_what_lacks() -> None
     assert decided(DEAR_EU)[1].assignments == (), "a site that states none has none"
 
 
-def test_what_was_placed_since_the_report_is_not_promised_again() -> None:
-    """karmada#6783: decisions in a row against one report overcommit a cluster."""
+def test_lesson_18_what_was_placed_since_the_report_is_not_promised_again() -> None:
+    """Decisions of a peer in a row against one report overcommit a cluster."""
     site = a_site(Ledger((POOL,)))
     placed = an_attempt(
         a_job(), cluster="eu", pool="cpu", dispatch_seq=5, placed_seq=5,

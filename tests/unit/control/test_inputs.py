@@ -76,8 +76,8 @@ def test_data_goes_as_far_as_its_way_is_paid_by_a_cheaper_site() -> None:
     assert row.terms is not None and row.terms.egress_usd == pytest.approx(30 * 0.02)
 
 
-def test_a_way_that_nobody_stated_is_refused_and_says_so() -> None:
-    """skypilot#8504, marin#8136: data in another region was streamed there unnoticed."""
+def test_lesson_24_a_way_that_nobody_stated_is_refused_and_says_so() -> None:
+    """Peers streamed data from another region unnoticed."""
     problem, plan = decided(a_spec(at("1GB", "eu-west")), world=(ASIA,))
     assert plan.assignments == ()
     (reason,) = explain_unplaced(problem, plan, JOB).reasons

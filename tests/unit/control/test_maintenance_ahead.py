@@ -39,8 +39,8 @@ def decided(*windows: ClosedWindow, start_ms: int = 0, **spec: Any) -> tuple[Pro
     return problem, decide(problem)
 
 
-def test_a_job_that_would_run_into_maintenance_waits_and_is_told_what_helps() -> None:
-    """skypilot#9370: jobs waited for ever before a maintenance reservation."""
+def test_lesson_45_a_job_that_would_run_into_maintenance_is_told_what_helps() -> None:
+    """At a peer jobs waited for ever before a maintenance reservation."""
     problem, plan = decided(a_window(3, 6, "new power"), expected_runtime="1h")
     told = explain_unplaced(problem, plan, JOB)
     (reason,) = told.reasons

@@ -77,7 +77,7 @@ def test_what_an_attempt_is_charged_is_what_its_hours_cost_on_average() -> None:
 
 
 def test_spot_is_worth_its_price_only_as_far_as_checkpoints_bound_what_is_lost() -> None:
-    """skypilot: a spot price alone says nothing of what a preemption costs."""
+    """A spot price alone says nothing of what a preemption costs."""
     risky = priced(SPOT_EU, "spot", marginal_micro_usd=40_000, kind="spot", preemptions_per_h=0.5)
     safe = priced(DEAR_EU, "safe", marginal_micro_usd=60_000)
     spot = {"placement": {"spot": True}}
