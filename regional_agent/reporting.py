@@ -22,7 +22,7 @@ from regional_agent.sense.prices import price_report
 from regional_agent.sense.reports import BLACKOUT, OPEN, CapacityReport, SiteState, capacity_report
 from regional_agent.session.conversation import Instant
 from regional_agent.session.resettle import closed_windows
-from regional_agent.session.site_policy import room
+from regional_agent.session.site_policy import capped, room
 from regional_agent.settings import AgentSettings
 from regional_agent.translate import (
     cache_to_wire,
@@ -64,7 +64,11 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         windows=windows,
         max_submit=seen.max_submit if seen else 0,
         max_array=seen.max_array if seen else 0,
-        room=room(rules.policy, instant.ledger, now_ms),
+        room=capped(
+            room(rules.policy, instant.ledger, now_ms),
+            instant.ledger,
+            seen.cards_max if seen else None,
+        ),
         others_running=seen.others_running if seen else 0,
         others_waiting=seen.others_waiting if seen else 0,
         queues=seen.queues if seen else {},

@@ -7,6 +7,8 @@ is counted twice. Nodes that are drained, down, reserved or in maintenance take 
 from __future__ import annotations
 
 import asyncio
+import os
+import pwd
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +19,13 @@ from federation.site_limits import ClosedWindow
 from regional_agent.clients import ClientSilent, run_client
 from regional_agent.session.ledger import Pool
 from regional_agent.session.resettle import NodeSeen, SiteSeen
-from regional_agent.slurm import limits, nodes, queue, waits
+from regional_agent.slurm import associations, limits, nodes, queue, waits
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 from regional_agent.slurm.start_forecast import StartForecast
 
 CPU = "CPU"
 MIB = 2**20
+BOUNDS_EVERY_S = 600
 PROBE_EVERY_S = 60
 PROBES_MAX = 8
 """Pools whose expected start is asked for in one look: each is one more call of a client."""
@@ -67,6 +70,7 @@ class SlurmSense:
         self._limits: limits.Limits | None = None
         self._forecast = StartForecast()
         self._probed: dict[str, tuple[int, int | None]] = {}
+        self._bounded: tuple[int, associations.Bounds | None] = (-BOUNDS_EVERY_S, None)
 
     async def look(self, ours: Collection[str], now_ms: int) -> SlurmLook:
         """The site now; `ours` are the attempts held here. Raises SlurmSilent."""
@@ -96,7 +100,24 @@ class SlurmSense:
         )
         found_now = put_together(self._site, answers, frozenset(ours), now_ms)
         queues = await self._queues(found_now, rows, now_ms)
-        return replace(found_now, seen=replace(found_now.seen, queues=queues))
+        look = replace(found_now, seen=replace(found_now.seen, queues=queues))
+        bounds = await self._bounds(now_ms // 1000)
+        return within(look, bounds) if bounds else look
+
+    async def _bounds(self, now_s: int) -> associations.Bounds | None:
+        """What accounting lets us have, asked now and then; None where nobody says."""
+        if self._limits is None or not self._limits.books:
+            return None
+        if now_s - self._bounded[0] >= BOUNDS_EVERY_S:
+            site, user = self._site, pwd.getpwuid(os.geteuid()).pw_name
+            accounts = {site.account, *site.accounts.values()} - {""}
+            try:
+                own = await self._out(*associations.association_words(user))
+                qos = await self._out(*associations.qos_words())
+            except SlurmSilent:  # no limits are known of a database that is away; Slurm has them
+                return self._bounded[1]
+            self._bounded = now_s, associations.parse_bounds(own, qos, accounts, site.qos)
+        return self._bounded[1]
 
     async def _queues(
         self, look: SlurmLook, rows: tuple[queue.QueueRow, ...], now_ms: int
@@ -143,6 +164,29 @@ class SlurmSense:
         if answer.code:
             raise SlurmSilent(f"{argv[0]}: {answer.said}")
         return answer.out
+
+
+def within(look: SlurmLook, bounds: associations.Bounds) -> SlurmLook:
+    """The look as far as the limits of accounts and QOS let us use it. Pure."""
+    seen, most = look.seen, bounds.submit_max
+    walltime_s = bounds.walltime_max_s
+    return replace(
+        look,
+        seen=replace(
+            seen,
+            max_submit=min(most, seen.max_submit or most) if most is not None else seen.max_submit,
+            cards_max=bounds.cards_max,
+            queues={
+                pool: replace(found, pending_max=most or 0) for pool, found in seen.queues.items()
+            },
+        ),
+        sources={
+            pool: replace(
+                source, walltime_max_s=min(walltime_s, source.walltime_max_s or walltime_s)
+            ) if walltime_s else source
+            for pool, source in look.sources.items()
+        },
+    )  # fmt: skip
 
 
 def _any_free(nodes_seen: Sequence[NodeSeen], source: PoolSource) -> bool:

@@ -31,7 +31,8 @@ class NodeSeen:
 class SiteSeen:
     """The site at one instant. `nodes`: per pool in the order of its indices. `running`: per
     attempt of ours and running copy of it the nodes by pool and index. `closed`: when the whole
-    site is in maintenance. `queues`: by pool, where a job can wait at the site."""
+    site is in maintenance. `cards_max`: accelerators that the site's accounting lets us hold
+    together. `queues`: by pool, where a job can wait at the site."""
 
     pools: tuple[Pool, ...]
     nodes: Mapping[str, tuple[NodeSeen, ...]]
@@ -41,6 +42,7 @@ class SiteSeen:
     max_array: int = 0
     others_running: int = 0
     others_waiting: int = 0
+    cards_max: int | None = None
     queues: Mapping[str, LocalQueue] = field(default_factory=dict)
 
     @property

@@ -139,6 +139,15 @@ def room(policy: SitePolicy, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
     return left
 
 
+def capped(left: Mapping[str, int], ledger: Ledger, cards_max: int | None) -> Mapping[str, int]:
+    """The room that is left where all pools with cards together may hold so many; None = any."""
+    if cards_max is None:
+        return left
+    pools = [pool.name for pool in ledger.pools if pool.accelerator != "CPU"]
+    free = max(0, cards_max - sum(_held(ledger, name) for name in pools))
+    return {**left, **{name: min(left.get(name, free), free) for name in pools}}
+
+
 def _held(ledger: Ledger, pool: str) -> int:
     reserved = ledger.reservations.values()
     ours = [r.request for r in reserved if not r.uid.startswith(OTHERS)]

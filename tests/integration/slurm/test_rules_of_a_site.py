@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from regional_agent.act.schedulers.port import (
 )
 from regional_agent.act.schedulers.slurm import Slurm
 from regional_agent.clients import Answer
+from regional_agent.sense.slurm import SlurmSense
 from regional_agent.slurm.site import SlurmSite as Site
 from tests.integration.slurm.playing import ended, once, orders, running, runs, submit_all
 from tests.schedulers.slurm_cluster import SlurmCluster, SlurmSite, missing, until
@@ -107,6 +109,16 @@ def test_an_ordinary_user_runs_each_tenant_in_its_account(cluster: SlurmCluster)
     words = ("sacct", "-a", "-X", "-n", "-P", "-o", "JobName,Account,User")
     wanted = {"as-0-0|phy01|nobody", "as-1-0|bio02|nobody"}
     until(lambda: wanted <= set(cluster.run(*words).split()), f"{wanted} in the books")
+
+
+def test_limits_of_an_account_are_seen_before_anything_is_refused(cluster: SlurmCluster) -> None:
+    cluster.run("sacctmgr", "-i", "modify", "user", "root", "where", "account=bio02", "set",
+                "MaxSubmitJobs=5", "MaxWall=60", "GrpTRES=gres/gpu=4")  # fmt: skip
+    sense = SlurmSense(Site(client_env=cluster.env, account="bio02"))
+    look = asyncio.run(sense.look((), int(time.time() * 1000)))
+    assert (look.seen.max_submit, look.seen.cards_max) == (5, 4)
+    assert look.sources["main-h100"].walltime_max_s == 3600
+    assert look.seen.queues["main-h100"].pending_max == 5
 
 
 def test_a_limit_of_the_site_refuses_no_more_than_it_has_to(cluster: SlurmCluster) -> None:

@@ -115,6 +115,22 @@ NEWER = {
 """As `scontrol show nodes --json` of 23.11 prints one, after Slurm's published example."""
 
 
+NEWEST = NEWER | {
+    "name": "n10", "state": ["IDLE"], "gres_used": "gpu:h100:0(IDX:N/A)",
+    "alloc_cpus": 0, "alloc_memory": 0, "features": ["a", "b"], "active_features": ["a", "b"],
+    "weight": {"set": True, "infinite": False, "number": 1}, "topology": "",
+    "real_memory": {"set": True, "infinite": False, "number": 512000},
+}  # fmt: skip
+"""A form for releases to come, in which numbers that are plain so far are wrapped as others are
+since 23.02. Made up: no cluster printed it."""
+
+
+def test_nodes_whose_numbers_are_wrapped() -> None:
+    (new,) = nodes.parse_nodes(json.dumps({"nodes": [NEWEST]}))
+    assert (new.gres, new.cards, new.cards_used, new.takes_jobs) == ("h100", 8, 0, True)
+    assert (new.memory_mib, new.features) == (512000, ("a", "b"))
+
+
 def test_nodes_of_both_forms() -> None:
     old, new = nodes.parse_nodes(json.dumps({"nodes": [node("n1"), NEWER]}))
     assert (old.gres, old.cards, old.cards_used, old.takes_jobs) == ("h100", 8, 2, True)

@@ -19,6 +19,7 @@ from federation.runs import Runs
 from regional_agent.act.schedulers.batch import shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, TaskEnd
 from regional_agent.act.schedulers.batch.judging import (
+    brief,
     called,
     expects,
     is_over,
@@ -308,7 +309,7 @@ class Follower:
     def _wants_account(self, attempt: Attempt, now_s: float) -> bool:
         """Whether its end waits for nothing but what it used."""
         assert self.traits is not None, "known before anything is followed"
-        if not self.traits.books or attempt.accounted or not is_over(attempt):
+        if not self.traits.books or attempt.accounted or not is_over(attempt) or brief(attempt):
             return False
         attempt.over_s = attempt.over_s or now_s
         return now_s - attempt.over_s < self._pace.account_s

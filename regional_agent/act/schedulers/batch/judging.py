@@ -7,6 +7,9 @@ from regional_agent.act.schedulers.batch.parts import Part
 from regional_agent.act.schedulers.batch.system import Queued
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind
 
+SAMPLED_EVERY_MS = 30_000
+"""JobAcctGatherFrequency, where a site does not say otherwise."""
+
 
 def tag_of(attempt: Attempt, part: Part) -> str:
     """What proves that a job is this part of this attempt."""
@@ -23,6 +26,13 @@ def is_over(attempt: Attempt) -> bool:
     if not attempt.parts or attempt.tasks.difference(attempt.ended):
         return False
     return all(end.sure for end in attempt.ends.values())
+
+
+def brief(attempt: Attempt) -> bool:
+    """Whether its ends are sure and none ran long enough for the batch system to have sampled its
+    memory: then its marks say all there is to know, and nothing waits for the books."""
+    ends = attempt.ends.values()
+    return all(end.sure and end.wall_ms < SAMPLED_EVERY_MS for end in ends)
 
 
 def expects(attempt: Attempt) -> bool:
