@@ -238,13 +238,11 @@ def encode_attempt(attempt: Attempt) -> bytes:
         confirmed_seq=attempt.confirmed_seq,
         epoch=attempt.epoch,
         ticket=attempt.ticket,
-        tasks=runs_to_pb(attempt.tasks),
         width=attempt.width,
         replicas=attempt.replicas,
         accelerators_per_replica=attempt.accelerators_per_replica,
         cpus_milli_per_replica=attempt.cpus_milli_per_replica,
         memory_bytes_per_replica=attempt.memory_bytes_per_replica,
-        extras_per_replica=dict(attempt.extras_per_replica),
         accelerator=attempt.accelerator,
         max_runtime_s=attempt.max_runtime_s,
         stop_grace_s=attempt.stop_grace_s,
@@ -264,18 +262,30 @@ def encode_attempt(attempt: Attempt) -> bytes:
         cached_bytes=attempt.cached_bytes,
         expected_start_p90_ms=attempt.expected_start_p90_ms,
         launch_ms=attempt.launch_ms,
-        outputs=[output_to_pb(o) for o in attempt.outputs],
         local_id=attempt.local_id,
-        nodes=list(attempt.nodes),
         receipt_cycle=attempt.cycle,
-        logs=[pb.LogExtentRecord(stream=s, bytes=n) for s, n in attempt.log_bytes],
-        started_tasks=runs_to_pb(attempt.started_tasks),
         fence_after_s=attempt.fence_after_s,
         superseded_ms=attempt.superseded_ms,
     )
+    _put_lists(record, attempt)
     if attempt.outcome is not None:
         record.outcome.CopyFrom(outcome_to_pb(attempt.outcome))
     return record.SerializeToString() + attempt.extra
+
+
+def _put_lists(record: pb.AttemptRecord, attempt: Attempt) -> None:
+    """What most attempts have none of, and costs most to put in."""
+    if attempt.tasks:
+        record.tasks.extend(runs_to_pb(attempt.tasks))
+    if attempt.started_tasks:
+        record.started_tasks.extend(runs_to_pb(attempt.started_tasks))
+    if attempt.extras_per_replica:
+        record.extras_per_replica.update(attempt.extras_per_replica)
+    record.nodes.extend(attempt.nodes)
+    for output in attempt.outputs:
+        record.outputs.append(output_to_pb(output))
+    for stream, size_bytes in attempt.log_bytes:
+        record.logs.add(stream=stream, bytes=size_bytes)
 
 
 def decode_attempt(key: str, value: bytes) -> Attempt:
