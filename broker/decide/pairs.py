@@ -48,14 +48,10 @@ class PoolColumns:
         self.usable = truths(pool.unusable is None for pool in pools)
         self.delay_s = floats(cluster.start_delay_s for cluster in places)
         self.queued = truths(bool(pool.queue_of) for pool in pools)
-        self.queue_s = floats(0.0 if pool.queue is None else pool.queue.start_s for pool in pools)
-        self.waiting_usd = floats(
-            0.0 if pool.queue is None else pool.queue.waiting_usd_per_accelerator_h
-            for pool in pools
-        )
-        self.max_pending = floats(
-            0.0 if pool.queue is None else pool.queue.max_pending for pool in pools
-        )
+        queues = [pool.queue for pool in pools]
+        self.queue_s = floats(q.start_s if q else 0.0 for q in queues)
+        self.waiting_usd = floats(q.waiting_usd_per_accelerator_h if q else 0.0 for q in queues)
+        self.max_pending = floats(q.max_pending if q else 0.0 for q in queues)
         self.price_windows = _columns(
             [
                 [(w.from_h, w.to_h, w.price_usd_per_accelerator_hour) for w in pool.prices]
