@@ -1,7 +1,7 @@
 """The lesson about data in another region, as far as it applies here.
 
-The deciding core prices where data lies. The running broker has no inputs yet: it refuses a job
-that names some rather than placing it as if they cost nothing.
+The deciding core prices where data lies. The running broker refuses a job whose inputs nobody knows
+the place or the size of rather than placing it as if they cost nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker.control.admission_rules import unsupported
+import pytest
+
+from broker.control.admission_rules import input_faults
 from broker.decide.decision import decide
 from broker.decide.problem_file import parse_problem
 from federation.jobs import parse_job_spec
@@ -46,7 +48,14 @@ def test_lesson_24_where_it_must_move_the_transfer_is_in_the_bill() -> None:
     assert (pool, round(cost_usd, 6)) == ("west", 92.0)
 
 
-def test_lesson_24_the_broker_takes_no_inputs_whose_place_it_does_not_know() -> None:
-    spec = parse_job_spec({"run": "true", "inputs": [{"dataset": "imagenet"}]})
-    (fault,) = unsupported(spec)
-    assert fault.path == "inputs" and fault.remedy
+@pytest.mark.parametrize(
+    ("item", "named"),
+    [
+        ({"dataset": "imagenet"}, ["inputs[0].dataset"]),
+        ({"uri": "https://data.example/x.tar"}, ["inputs[0].size", "inputs[0].regions"]),
+    ],
+)
+def test_lesson_24_the_broker_takes_no_inputs_whose_place_it_does_not_know(item, named) -> None:
+    faults = input_faults(parse_job_spec({"run": "true", "inputs": [item]}), {})
+    assert [fault.path for fault in faults] == named
+    assert all(fault.remedy for fault in faults)
