@@ -21,6 +21,7 @@ from regional_agent.act.schedulers.batch.attempt import Attempt, TaskEnd
 from regional_agent.act.schedulers.batch.judging import (
     brief,
     called,
+    copy_ended,
     expects,
     is_over,
     tag_of,
@@ -275,6 +276,9 @@ class Follower:
             return
         if account is not None and account.outcome is not None:
             said = account.outcome
+            if mark is not None and copy_ended(mark, said):
+                self._end(attempt, task, Outcome(OutcomeKind.PREEMPTED), REQUEUED)
+                return
             if mark is not None and said.kind not in CALLED_OFF:
                 said = mark.outcome
             elif mark is None and said.kind not in CALLED_OFF:

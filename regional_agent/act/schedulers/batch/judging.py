@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regional_agent.act.schedulers.batch.attempt import Attempt
+from regional_agent.act.schedulers.batch.attempt import Attempt, TaskEnd
 from regional_agent.act.schedulers.batch.parts import Part
 from regional_agent.act.schedulers.batch.system import Queued
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind
@@ -39,6 +39,13 @@ def expects(attempt: Attempt) -> bool:
     """Whether the queue or the books will have news of it soon."""
     unsure = any(not end.sure for end in attempt.ends.values())
     return attempt.cancel is not None or unsure or is_over(attempt) or bool(attempt.gone_since_s)
+
+
+def copy_ended(mark: TaskEnd, said: Outcome) -> bool:
+    """Whether the books tell of a second copy, which found the claim of one that the site had
+    stopped and succeeded unrun."""
+    succeeded = OutcomeKind.SUCCEEDED
+    return mark.stopped and mark.outcome.kind is not succeeded and said.kind is succeeded
 
 
 def unmarked(said: Outcome, *, begun: bool) -> Outcome:
