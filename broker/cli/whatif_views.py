@@ -14,21 +14,21 @@ Document = Mapping[str, Any]
 _SIDES = ("today", "whatif")
 
 
-def show_worlds(told: Document) -> None:
+def show_worlds(told: Document, titles: tuple[str, str] = ("today", "what if")) -> None:
     """All of an answer: both sides, what it comes to, and who moves."""
-    show(side_table(told))
+    show(side_table(told, titles))
     say()
     for line in whatif_lines(told):
         say(line)
     say()
-    show(move_table(told).without_blank_columns())
+    show(move_table(told, titles).without_blank_columns())
     for remark in told.get("notes") or ():
         note(f"note: {text(remark)}")
 
 
-def side_table(told: Document) -> Table:
-    """One line per figure, today and what if in two columns."""
-    table = Table((Column(""), Column("today", right=True), Column("what if", right=True)))
+def side_table(told: Document, titles: tuple[str, str] = ("today", "what if")) -> Table:
+    """One line per figure, both sides in two columns."""
+    table = Table((Column(""), *(Column(title, right=True) for title in titles)))
     tiers = {tier for name in _SIDES for tier in mapping(at(told, name, "placed"))}
     for tier in sorted(tiers, key=lambda word: -int(word) if word.isdigit() else 0):
         row = [count(at(told, name, "placed", tier)) for name in _SIDES]
@@ -96,12 +96,12 @@ def whatif_lines(told: Document) -> list[str]:
     return lines
 
 
-def move_table(told: Document) -> Table:
+def move_table(told: Document, titles: tuple[str, str] = ("today", "what if")) -> Table:
     """The jobs whose places differ."""
     table = Table(
         (
             Column("job"), Column("name"), Column("state", styled=True), Column("tenant"),
-            Column("today", fold=True), Column("what if", fold=True),
+            *(Column(title, fold=True) for title in titles),
             Column("difference", right=True),
         ),
         empty="no job goes elsewhere",

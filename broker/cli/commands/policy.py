@@ -100,7 +100,7 @@ def test(
         typer.Option(metavar="FILE[.gz]", help="On this problem instead; needs no broker."),
     ] = None,
     cycle: Annotated[
-        str | None, typer.Option(help="On this stored decision (`tradewind replay` lists them).")
+        str | None, typer.Option(help="On this stored decision (`tradewind replay --list`).")
     ] = None,
     budget_s: Annotated[float, typer.Option(help="CPU seconds for each decision on it.")] = 5.0,
     as_json: Json = False,
@@ -149,7 +149,7 @@ def _test_on_saved(
     else:
         say(f"{policy[0]} governs {text(told['governed'])} of {len(before.jobs)} entries.")
         say()
-        show_worlds(told)
+        show_worlds(told, ("without it", "with it"))
     return Exit.OK
 
 

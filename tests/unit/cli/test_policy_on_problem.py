@@ -92,7 +92,7 @@ def test_on_the_command_line(
     out = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == "west.yaml governs 1 of 2 entries."
-    assert "cost $4.00 $8.00" in lines
+    assert "WITHOUT IT WITH IT" in lines and "cost $4.00 $8.00" in lines
     assert "1 job goes elsewhere or comes in or out, for $4.00 more." in lines
     assert run(["policy", "test", "west.yaml", "--problem", "saved.json", "--json"]) == 0
     tested = json.loads(capsys.readouterr().out)
