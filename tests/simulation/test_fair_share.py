@@ -21,8 +21,29 @@ def backlog(tenant: str, count: int, **rest: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_day_of_backlogs_is_shared_by_weight_within_five_percent() -> None:
-    """Unlike runtimes and weights, nobody ever without work: what each got is its weight's."""
+def held_s(result: Any) -> dict[str, float]:
+    """By user, seconds of all attempts from their placing to their end, or to the end of the day:
+    what runs then has taken its places as well."""
+    owner, since, held = dict[str, str](), dict[str, float](), dict[str, float]()
+    for line in result.transcript:
+        at, text = line.split(" ", 1)
+        words = text.split()
+        if words[0] == "user" and words[2] == "has":
+            owner[words[3]] = words[1].split("-")[0]
+        elif words[0] == "store" and "placed at" in text:
+            since[words[1]] = float(at)
+        elif words[0] == "store" and "ended at" in text:
+            user = owner[words[1].rsplit("-", 1)[0]]
+            held[user] = held.get(user, 0.0) + float(at) - since.pop(words[1])
+    for uid, start in since.items():
+        user = owner[uid.rsplit("-", 1)[0]]
+        held[user] = held.get(user, 0.0) + DAY - start
+    return held
+
+
+def test_a_day_of_backlogs_is_shared_by_weight_well_within_five_percent() -> None:
+    """Unlike runtimes and weights, nobody ever without work: what each got is its weight's. Two
+    percent are asked for here: one job of 97 minutes more or less is four for the smallest."""
     weights = {"one": 1, "two": 2, "five": 5}
     result = simulate(
         [
@@ -35,10 +56,10 @@ def test_a_day_of_backlogs_is_shared_by_weight_within_five_percent() -> None:
         settle=DAY,
         **CALM,
     )
-    used = {name: result.metrics[f"accelerator_s.{name}"] for name in weights}
+    used = held_s(result)
     whole = sum(used.values())
     for name, weight in weights.items():
-        assert abs(used[name] / whole - weight / 8) < 0.05 * weight / 8, (name, used)
+        assert abs(used[name] / whole - weight / 8) < 0.02 * weight / 8, (name, used)
     assert result.metrics["utilisation"] > 0.95
 
 

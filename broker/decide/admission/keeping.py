@@ -174,9 +174,21 @@ def _best_pool(
     if not found:
         return None
     at_ms, name = min(found)
+    if _one_end_is_enough(whole[name], job, scene, at_ms):
+        return None
     until_ms = at_ms + round(SLACK_S * 1000)
     hold = _hold(job, name, HoldWhy.GANG, scene.now_ms, until_ms)
     return replace(hold, room_ms=at_ms, job="", model=whole[name].accelerator)
+
+
+def _one_end_is_enough(pool: Pool, job: Job, scene: Scene, by_ms: int) -> bool:
+    """Whether a single attempt that is over by then leaves room for a copy. Then pieces need not be
+    collected, and whose turn it is then is better known then."""
+    return any(
+        room_at_ms(pool, job, (attempt,), scene.now_ms) is not None
+        for attempt in scene.running
+        if attempt.pool == pool.name and attempt.ends_ms <= by_ms
+    )
 
 
 def looked_at_again(

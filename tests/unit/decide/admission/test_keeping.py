@@ -94,11 +94,25 @@ def test_nothing_is_kept_without_need() -> None:
     assert due(scene([GANG], full, running=held), rules=short) is None
 
 
+def test_what_one_end_makes_room_for_needs_nothing_kept() -> None:
+    """Else turns are given away ahead of time, and shares follow what was due then."""
+    pair = wish("b", 4, 2, waited_s=100, id="pair")
+    full = [pool(free=0)]
+    alike = [running(f"r{n}-1", "a", 2, ends_ms=HOUR_MS) for n in range(8)]
+    assert due(scene([pair], full, running=alike)) is None
+    small = [running(f"r{n}-1", "a", 1, ends_ms=HOUR_MS) for n in range(16)]
+    found = due(scene([pair], full, running=small))
+    assert found is not None and found.size == 2, "of pieces that come one by one"
+    later = [running("r-1", "a", 2, ends_ms=2 * HOUR_MS)]
+    found = due(scene([pair], full, running=small[:14] + later))
+    assert found is not None and found.room_ms == HOUR_MS, "pieces are together sooner"
+
+
 def test_more_is_kept_for_a_tenant_only_while_it_has_least_with_what_is_kept() -> None:
     held = [running(f"r{n}-1", "a", 8, ends_ms=HOUR_MS) for n in range(16)]
     wide = [pool(free=0, total=128)]
     two = wish("g", 2, 8, replicas=2, waited_s=100, id="gang")
-    rivals = wish("b", 4, 8, waited_s=100, id="rival")
+    rivals = wish("b", 4, 8, replicas=2, waited_s=100, id="rival")
     assert due(scene([two], wide, running=held), holds=(hold(),)) is not None
     found = due(scene([two, rivals], wide, running=held), holds=(hold(),))
     assert found is not None and found.tenant == "b"
