@@ -7,7 +7,6 @@ job starts as soon as that is no dearer, and at its latest start wherever there 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +66,7 @@ class Deferring:
         return replace(planned, excluded={**closed, **planned.excluded})
 
     def _refusal(self, cluster: str, usd: float, found: Later) -> Refusal:
-        at = format_utc(self.now_ms + math.ceil(found.start_h * 3600) * 1000)
+        at = format_utc(self.now_ms + round(found.start_h * 3_600_000))
         return Refusal(
             RefusalCode.DEFERRED,
             cluster,

@@ -56,6 +56,11 @@ def test_the_plan_says_from_when_and_what_that_saves() -> None:
     )
 
 
+def test_the_moment_is_told_exactly_whenever_it_is_asked() -> None:
+    (unplaced,) = planned(now_ms=NOW_MS + 12_345).unplaced
+    assert unplaced.refusal.advice == f"wait until {format_utc(NIGHT_MS)}"
+
+
 def test_it_starts_when_the_hour_has_come_and_nobody_puts_it_off_again() -> None:
     assert planned(now_ms=NIGHT_MS - 600_000).unplaced
     assert planned(now_ms=NIGHT_MS).assignments
