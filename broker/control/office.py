@@ -198,7 +198,8 @@ class Office:
         committer = GroupCommitter(ports.store, lambda: leadership.guard, meter)
         closer = self._closer(books, committer, gateway)
         bell = Bell()
-        waits = WaitBook(self.said_runtime_s, read_waits(ports.projection))
+        waits = WaitBook(self.said_runtime_s)
+        waits.take_over(read_waits(ports.projection))
         watched = Watched(books, closer, ports.observer, ports.starts, waits)
         effects = Effects(
             audit=watched.audit,

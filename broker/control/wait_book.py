@@ -35,14 +35,9 @@ class Predicted:
 class WaitBook:
     """What was predicted under one leadership. `said_s` knows how long a job said it takes."""
 
-    def __init__(
-        self,
-        said_s: Callable[[str], int | None],
-        made: Mapping[str, Predicted] | None = None,
-    ) -> None:
-        """`made`: what earlier leaders predicted."""
+    def __init__(self, said_s: Callable[[str], int | None]) -> None:
         self._said_s = said_s
-        self._made: dict[str, Predicted] = dict(made or {})
+        self._made: dict[str, Predicted] = {}
         self._newest: CycleRecord | None = None
         self._bell = asyncio.Event()
 
@@ -51,6 +46,10 @@ class WaitBook:
         if any(item.refusal.code in FULL for item in cycle.decided.plan.unplaced):
             self._newest = cycle
             self._bell.set()
+
+    def take_over(self, made: Mapping[str, Predicted]) -> None:
+        """What earlier leaders predicted."""
+        self._made.update(made)
 
     @property
     def made(self) -> Mapping[str, Predicted]:

@@ -126,3 +126,17 @@ def test_the_hold_for_a_gangs_recovery_is_bounded() -> None:
     (ended_s,) = moments(result, f"store {job_id}-7 ended")
     first_s = min(started(result, f"s{n}") for n in range(80))
     assert 60 <= first_s - ended_s < 64
+
+
+def test_what_was_kept_for_a_gang_is_kept_until_the_same_moment_by_the_next_leader() -> None:
+    """The hold is bounded whoever leads: a leader that dies while it lasts does not begin it anew,
+    and jobs that would not end in time do not slip in between."""
+    long = [small(f"l{n}", 1 + n, 900, cards=4) for n in range(3)]
+    late = [small(f"x{n}", 420 + n, 1200, cards=4) for n in range(2)]
+    jobs = [*long, gang("gang", 60, 300), *late]
+    calm = simulate(jobs, pools=ONE, settings=IMPATIENT, settle=HOUR)
+    crash = [fault("broker_crash", 400, 15)]
+    led_anew = simulate(jobs, crash, pools=ONE, settings=IMPATIENT, settle=HOUR)
+    assert any("is killed" in line for line in led_anew.transcript)
+    assert started(led_anew, "gang") <= started(calm, "gang") + 20
+    assert all(started(led_anew, f"x{n}") > started(led_anew, "gang") for n in range(2))
