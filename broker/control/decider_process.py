@@ -14,10 +14,13 @@ import asyncio
 import contextlib
 import logging
 import pickle
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import IO
 
 from broker.control.cycle import Decided
 from broker.control.decider_frames import (
@@ -65,8 +68,9 @@ class Worker:
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
         self._command = tuple(command)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decider")
 
     async def ask(self, question: Question, wall_s: float) -> Reply:
         """The answer, within `wall_s` seconds. Raises `WorkerFailed`; the process is then gone."""
@@ -78,7 +82,7 @@ class Worker:
                 await self.stop()
                 raise WorkerFailed(f"no answer within {wall_s:g} s") from None
             except (OSError, EOFError, pickle.UnpicklingError, asyncio.CancelledError) as error:
-                code = None if self._process is None else self._process.returncode
+                code = None if self._process is None else self._process.poll()
                 await self.stop()
                 if isinstance(error, asyncio.CancelledError):
                     raise
@@ -86,34 +90,53 @@ class Worker:
                 raise WorkerFailed(f"the process ended{ended}") from error
 
     async def _exchange(self, question: Question) -> Reply:
-        if self._process is not None and self._process.returncode is not None:
+        if self._process is not None and self._process.poll() is not None:
             raise EOFError  # it ended since the last answer
         if self._process is None:
-            pipe = asyncio.subprocess.PIPE
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe
-            )
-        source, sink = self._process.stdout, self._process.stdin
-        if source is None or sink is None:
-            raise EOFError
-        frame = await asyncio.to_thread(packed, question)
-        sink.write(frame)
-        await sink.drain()
-        size = body_bytes(await source.readexactly(HEADER_BYTES))
-        if size > _LARGEST_BYTES:
-            raise EOFError
-        reply = await asyncio.to_thread(unpacked, await source.readexactly(size))
-        if not isinstance(reply, Reply):
-            raise EOFError
-        return reply
+            # Not by the event loop: what a loop in C does between fork and exec beside the threads
+            # of gRPC may wait for ever; this does nothing there.
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, _asked, self._process, question)
 
     async def stop(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if there is one; whoever still waits for its answer gets none."""
         process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await asyncio.to_thread(_end, process)
+
+
+def _asked(process: subprocess.Popen[bytes], question: Question) -> Reply:
+    """The answer to a question. Raises EOFError, OSError, UnpicklingError."""
+    sink, source = process.stdin, process.stdout
+    if sink is None or source is None:
+        raise EOFError
+    sink.write(packed(question))
+    sink.flush()
+    size = body_bytes(_exactly(source, HEADER_BYTES))
+    if size > _LARGEST_BYTES:
+        raise EOFError
+    reply = unpacked(_exactly(source, size))
+    if not isinstance(reply, Reply):
+        raise EOFError
+    return reply
+
+
+def _exactly(source: IO[bytes], size: int) -> bytes:
+    found = source.read(size)
+    if len(found) < size:
+        raise EOFError
+    return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was never read is lost with its reader
+                pipe.close()
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -30,6 +29,8 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", help="Say more in the log.")] = False,
 ) -> int:
     """Serve the API and sessions until SIGTERM; the log goes to stderr."""
+    import uvloop
+
     from broker.app import serve
     from broker.settings import SettingsError, read_settings
     from broker.state.keyring import KeyringError
@@ -39,7 +40,7 @@ def run(
     try:
         settings = read_settings(config)
         configure(settings.log_format, sys.stderr, verbose=verbose)
-        asyncio.run(serve(settings))
+        uvloop.run(serve(settings))
     except SettingsError as error:
         raise Failure(Exit.BAD_INPUT, str(error), "docs/broker.md lists the settings") from error
     except KeyringError as error:
