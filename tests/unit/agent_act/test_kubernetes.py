@@ -229,7 +229,7 @@ async def test_what_is_left_of_an_attempt_that_was_forgotten_is_ended(
     await system.release()
     assert "deletionTimestamp" not in server.cluster.store.jobs["a-1"]["metadata"]
     attempt.place.root.rename(tmp_path / "gone")
-    for _ in range(100):
+    for _ in range(600):
         await system.release()  # with every look: what has just failed is its controller's for now
         left = server.cluster.store.jobs.get("a-1")
         if left is None or kube.FINALIZER not in left["metadata"]["finalizers"]:
