@@ -114,3 +114,24 @@ def test_a_preemption_survives_the_death_of_its_leader() -> None:
         settle=4 * 3600,
     )
     assert result.metrics["succeeded"] == 5 and result.metrics["preemptions"] == 1
+
+
+def test_lesson_26_a_site_full_of_work_that_must_give_way_is_not_full_for_who_outranks_it() -> None:
+    """Both sites report nothing free. A gang of a higher priority starts at once all the same,
+    where that loses least: what its priority could have is known job by job, not reported."""
+
+    def filler(name: str, at: float, on: str) -> dict[str, Any]:
+        spec = {"priority": 100, "resources": {"accelerators": "H100:8"}}
+        return job(name, at, 7200, spec=spec, on=on, count=2)
+
+    high = {"priority": 900, "resources": {"accelerators": "H100:8", "replicas": 2}}
+    result = simulate(
+        [filler("old", 1, "near"), filler("young", 500, "far"), job("gang", 900, 600, spec=high)],
+        pools=[pool("near"), pool("far", price_usd_per_accelerator_hour=3)],
+        settings={"preempt": "lower_priority", "disturbed_share_max": 1},
+        settle=4 * 3600,
+    )
+    assert result.story["gang"] == "succeeded far:succeeded"
+    assert runs(result, "young") == 2 and runs(result, "old") == 0
+    (placed_s,) = [at for at in moments(result, "placed at far") if at > 900][:1]
+    assert placed_s < 930
