@@ -16,6 +16,7 @@ from regional_agent.act.schedulers.port import (
     Submitted,
 )
 from regional_agent.conformance.rig import Program
+from regional_agent.kubernetes.api import FINALIZER
 from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
 
 UNTIL_S = 30.0
@@ -70,9 +71,11 @@ async def test_members_meet_at_the_first_by_a_service_that_goes_with_the_job(sit
         head = f"{name}-0.{name}"
         assert await site.log(rank) == f"{head} 29500 {head}:29500\n"
     await site.scheduler.forget("gang-1")
-    await site.rig.system.release()
-    site.rig.server.cluster.delete_job(site.store.jobs[name], "Background")  # its time is over
     async with asyncio.timeout(UNTIL_S):
+        while FINALIZER in site.store.jobs[name]["metadata"]["finalizers"]:
+            await site.rig.system.release()
+            await asyncio.sleep(0.05)
+        site.rig.server.cluster.delete_job(site.store.jobs[name], "Background")  # its time is over
         while site.store.services:
             await asyncio.sleep(0.05)
 
