@@ -265,7 +265,10 @@ class Cycles:
         stops, looked = none, mobility.due(now_ms)
         if looked:
             world = snapshot(self._projection, self._leader.books, sources, now_ms)
-            stops = await mobility.look(world)
+            try:
+                stops = await mobility.look(world)
+            except Exception as error:  # noqa: BLE001  what runs stays, and nothing else waits for it
+                return sources.alarm(f"no moves: {type(error).__name__}: {error}"[:500])
         elif mobility.pending:
             return
         self._count += bool(stops.stops)
