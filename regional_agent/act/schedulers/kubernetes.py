@@ -69,12 +69,16 @@ of their own, stop when it says so, and by themselves only after it had to."""
 LAUNCHER = (
     """/bin/sh -c 'trap tw_s=1 TERM; "$@" & tw_p=$!; """
     """while :; do wait $tw_p; tw_c=$?; kill -0 $tw_p 2>/dev/null || break; done; tw_r=1; """
-    """while [ $TW_RANK = 0 ] && [ $tw_c = 0 ] && [ $tw_r -lt @RANKS@ ]; do """
-    """if [ "$tw_s" ]; then tw_c=143; """
-    """elif read -r tw_x tw_c tw_y < "$0/marks/rank.$tw_r"; then tw_r=$((tw_r + 1)); """
-    """else tw_c=0; sleep 0.2; fi 2>/dev/null; done; exit $tw_c' "$TW_DIR" """
+    """while [ $TW_RANK = 0 ] && [ $tw_r -lt @RANKS@ ]; do """
+    """[ $tw_c = 0 ] || : > "$0/marks/stop"; """
+    """if read -r tw_x tw_m tw_y < "$0/marks/rank.$tw_r"; then """
+    """tw_r=$((tw_r + 1)); [ $tw_c != 0 ] || tw_c=$tw_m; """
+    """elif [ "$tw_s$tw_c" != 0 ] && [ ! -e "$0/claims/rank.$tw_r" ]; then tw_r=$((tw_r + 1)); """
+    """else sleep 0.2; fi; done 2>/dev/null; """
+    """[ -z "$tw_s" ] || [ $tw_c != 0 ] || tw_c=143; exit $tw_c' "$TW_DIR" """
 )
-"""Rank 0 ends after the others, and by the first of them that failed."""
+"""Rank 0 ends after all that have begun, also where it has them stop, and by the first that failed;
+but not later than its grace."""
 INDEXED_SINCE = (1, 29)
 """Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
