@@ -41,6 +41,7 @@ from regional_agent.session import actions as act
 from regional_agent.session import inputs
 from regional_agent.session.admission import on_one_node
 from regional_agent.session.events import Output
+from regional_agent.session.ledger import Place, Request
 from regional_agent.translate import view_of
 from regional_agent.warming import Warming
 
@@ -82,10 +83,11 @@ class Effects:
 
     def start(self, effect: act.Effect) -> None:
         """Begin; returns at once."""
-        if isinstance(effect, act.Cancel):
+        if isinstance(effect, act.Cancel | act.Withdraw):
             staging = self._staging.get(effect.uid)
             if staging is not None:
                 staging.cancel()
+        if isinstance(effect, act.Cancel):
             task = asyncio.create_task(self._cancel(effect))
             self._loose.add(task)
             task.add_done_callback(self._loose.discard)
@@ -120,6 +122,8 @@ class Effects:
             await asyncio.wait([before])
         if isinstance(effect, act.Launch):
             await self._launch(effect)
+        elif isinstance(effect, act.Withdraw):
+            await self._withdraw(effect)
         elif isinstance(effect, act.Reslice):
             await self._reslice(effect)
         elif isinstance(effect, act.Collect):
@@ -213,6 +217,11 @@ class Effects:
 
     async def _cancel(self, cancel: act.Cancel) -> None:
         await _insist(lambda: self._means.scheduler.cancel(cancel.uid, cancel.grace_s))
+
+    async def _withdraw(self, withdraw: act.Withdraw) -> None:
+        """After a submission under way: what that starts has begun."""
+        if not await _insist(lambda: self._means.scheduler.withdraw(withdraw.uid)):
+            self._put(inputs.StaysHere(withdraw.uid))
 
     async def _reslice(self, wanted: act.Reslice) -> None:
         answer = await _insist(
@@ -315,12 +324,20 @@ def launch_order(
         one_node=on_one_node(spec),
         tasks=placement.tasks if array else None,
         width=max(1, placement.width) if array else 1,
-        places=launch.reservation.places,
+        places=launch.reservation.places or nominal_places(launch.reservation.request),
         fence_after_s=placement.fence_after_s,
         contact_s=contact_s,
         network=spec.resources.network or bool(spec.ports),
         image=spec.image or "",
+        queued=placement.queued and not launch.reservation.places,
     )
+
+
+def nominal_places(request: Request) -> tuple[Place, ...]:
+    """What waits in the site's queue sits nowhere yet: only its pool, and how many accelerators
+    each replica takes, is said."""
+    place = Place(request.pool, 0, tuple(range(request.accelerators)))
+    return (place,) * (request.replicas * request.width)
 
 
 def stage_request(uid: str, spec: JobSpec) -> StageRequest | None:

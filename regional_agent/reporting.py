@@ -71,7 +71,8 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         ),
         others_running=seen.others_running if seen else 0,
         others_waiting=seen.others_waiting if seen else 0,
-        queues=seen.queues if seen else {},
+        max_queued=instant.max_queued,
+        queues=instant.queues or (seen.queues if seen else {}),
     )
 
 

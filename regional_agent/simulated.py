@@ -59,6 +59,7 @@ from regional_agent.worker import BrokerTime, Outbox, Worker
 
 EVENTS_PER_FRAME = 500
 DISK_S = 0.001
+LOOK_S = 2.0
 REDIAL_FIRST_S = 0.2
 REDIAL_MAX_S = 15.0
 GOOD_SESSION_S = 10.0
@@ -174,8 +175,16 @@ class Agent:
                 tasks.create_task(self._reporter.run(self._opened))
                 tasks.create_task(self._dial())
                 tasks.create_task(keep_contact(self._site.scheduler, self.contact))
+                tasks.create_task(self._look())
         finally:
             await self._effects.close()
+
+    async def _look(self) -> None:
+        """As a collector does, from when the site's own users first came on."""
+        while True:
+            await self._site.scheduler.crowded.wait()
+            self.worker.put(inputs.Sensed(self._site.scheduler.look()))
+            await asyncio.sleep(LOOK_S)
 
     async def put(self, report: pb.Report) -> None:
         """`ReportSink`: by the session. A lying site has everything free."""

@@ -52,7 +52,10 @@ def command_from_wire(command: pb.Command, contact_s: float = float("-inf")) -> 
         raise BadCommand(f"{command.uid}: {error}") from error
     if kind == "stop":
         stop = command.stop
-        return Stop(command.uid, stop.why, max(0, stop.grace_s), command.dispatch_seq)
+        grace_s = max(0, stop.grace_s)
+        return Stop(
+            command.uid, stop.why, grace_s, command.dispatch_seq, stop.unless_started
+        )
     if kind == "forget":
         return Forget(command.uid, command.dispatch_seq)
     if kind == "prepare":
@@ -89,6 +92,7 @@ def placement_from_wire(said: pb.Placement) -> Placement:
         width=said.width,
         max_start_delay_s=max(0, said.max_start_delay_s),
         fence_after_s=max(0, said.fence_after_s),
+        queued=said.queued,
     )
 
 
@@ -107,6 +111,7 @@ def placement_bytes(placement: Placement) -> bytes:
         width=placement.width,
         max_start_delay_s=placement.max_start_delay_s,
         fence_after_s=placement.fence_after_s,
+        queued=placement.queued,
     )
     return kept.SerializeToString()
 
@@ -272,6 +277,7 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
         state=site.state,
         max_submit=site.max_submit,
         max_array=site.max_array,
+        max_queued=site.max_queued,
         state_reason=site.state_reason[:TEXT_CHARS_MAX],
         limits=limits_to_wire(site.limits),
         local_load=records.LocalLoad(

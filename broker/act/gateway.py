@@ -20,7 +20,8 @@ from federation.runs import Runs
 @dataclass(frozen=True, slots=True)
 class Dispatch:
     """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch;
-    `fence_after_s`: stop it after so long without contact, 0 = never."""
+    `fence_after_s`: stop it after so long without contact, 0 = never; `queued`: where nothing is
+    free it waits in the site's queue."""
 
     dispatch_seq: int
     uid: str
@@ -40,15 +41,18 @@ class Dispatch:
     traceparent: str = ""
     adopt_only: bool = False
     fence_after_s: int = 0
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End it: `why` is cancelled, preempted, withdrawn or lost (it was replaced)."""
+    """End it: `why` is cancelled, preempted, withdrawn or lost (it was replaced).
+    `unless_started`: only while it waits; one that has begun, or begins, runs on."""
 
     uid: str
     why: str
     grace_s: int
+    unless_started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ def command_to_wire(command: Command) -> session.Command:
             dispatch_seq=command.dispatch_seq, uid=command.uid, dispatch=_dispatch(command)
         )
     if isinstance(command, Stop):
-        stop = session.Stop(why=command.why, grace_s=command.grace_s)
+        stop = session.Stop(
+            why=command.why, grace_s=command.grace_s, unless_started=command.unless_started
+        )
         return session.Command(uid=command.uid, stop=stop)
     if isinstance(command, SetSlice):
         part = session.SetSlice(tasks=runs_to_wire(command.tasks), width=command.width)
@@ -62,6 +64,7 @@ def _dispatch(command: Dispatch) -> session.Dispatch:
             width=command.width,
             max_start_delay_s=command.max_start_delay_s,
             fence_after_s=command.fence_after_s,
+            queued=command.queued,
         ),
         traceparent=command.traceparent,
         adopt_only=command.adopt_only,

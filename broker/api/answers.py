@@ -97,6 +97,9 @@ class AttemptView(Open):
     price_usd_per_accelerator_hour: float
     price_source: str
     price_as_of_at: str | None
+    queued: bool
+    moves_to: str
+    expected_start_at: str | None
     expected_start_delay_s: float
     expected_start_p90_s: float
     measured_start: MeasuredStartView | None

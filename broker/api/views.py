@@ -184,6 +184,13 @@ def _price(micro_usd: int, source: str, as_of_ms: int) -> dict[str, Any]:
     }
 
 
+def _expected_at(attempt: Attempt) -> str | None:
+    """When one that waits in its site's queue was expected to start, as it joined."""
+    if not attempt.waits_in_queue:
+        return None
+    return utc(attempt.placed_ms + attempt.expected_start_delay_ms)
+
+
 def attempt_view(attempt: Attempt) -> dict[str, Any]:
     """An attempt in etcd. Resources are those of all its copies and replicas."""
     members = attempt.copies * attempt.replicas
@@ -209,6 +216,9 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
             attempt.price_source,
             attempt.price_as_of_ms,
         ),
+        "queued": attempt.queued,
+        "moves_to": attempt.moves_to,
+        "expected_start_at": _expected_at(attempt),
         "expected_start_delay_s": attempt.expected_start_delay_ms / 1000,
         "expected_start_p90_s": attempt.expected_start_p90_ms / 1000,
         "measured_start": measured_start(attempt),
@@ -253,6 +263,9 @@ def attempt_entry_view(entry: AttemptEntry, closing: Closing | None) -> dict[str
         **_price(
             entry.price_micro_usd_per_accelerator_hour, rest.price_source, rest.price_as_of_ms
         ),
+        "queued": bool(entry.queued),
+        "moves_to": "",
+        "expected_start_at": None,
         "expected_start_delay_s": rest.expected_start_delay_ms / 1000,
         "expected_start_p90_s": rest.expected_start_p90_ms / 1000,
         "measured_start": measured_start(entry),

@@ -42,13 +42,18 @@ def candidate_table(explanation: Explanation) -> Table:
         rate = usd(candidate.get("rate_usd_per_hour"))
         table.rows.append((
             _mark(candidate),
-            text(candidate.get("cluster")), text(candidate.get("pool")),
+            text(candidate.get("cluster")), _place(candidate),
             text(candidate.get("accelerator")), _start_in(candidate),
             rate if rate == NONE else f"{rate}/h", usd(candidate.get("total_usd")),
             usd(candidate.get("egress_usd")), milliseconds(candidate.get("rtt_ms")),
             _why_not(candidate),
         ))  # fmt: skip
     return table
+
+
+def _place(candidate: Mapping[str, Any]) -> str:
+    pool = text(candidate.get("pool"))
+    return f"{pool} (queue)" if candidate.get("queued") else pool
 
 
 def _start_in(candidate: Mapping[str, Any]) -> str:

@@ -206,8 +206,21 @@ def outcome(value: object) -> str:
     return kind if code in (NONE, kind) else f"{kind} ({code})"
 
 
+_PAST_WAITING = ("running", "releasing", "ended")
+
+
 def state(job: Mapping[str, Any]) -> str:
     """A job's or an attempt's phase, or how it ended."""
     ended = at(job, "outcome")
     shown = outcome(ended) if ended else text(job.get("phase"))
+    if waits_at_site(job):
+        shown = "queued at site"
     return f"{shown}, superseded" if job.get("superseded_at") else shown
+
+
+def waits_at_site(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of an attempt, or of a job's live ones, the one that waits in its site's own queue; empty
+    for none."""
+    attempts = mappings(job.get("attempts")) or [dict(job)]
+    waiting = [a for a in attempts if a.get("queued") and a.get("phase") not in _PAST_WAITING]
+    return waiting[-1] if waiting and not job.get("outcome") else {}

@@ -22,6 +22,7 @@ from broker.cli.formatting import (
     taken,
     text,
     usd,
+    waits_at_site,
 )
 from broker.cli.output import Column, Table
 from broker.cli.starts import start_told
@@ -98,6 +99,11 @@ def why(job: Job) -> str:
     reason = text(at(job, "reason", "text"))
     if reason == NONE:
         reason = text(at(job, "reason", "code"))
+    waiting = waits_at_site(job)
+    if reason == NONE and waiting:
+        expected = text(waiting.get("expected_start_at"))
+        place = f"waits in the queue of {text(waiting.get('cluster'))}"
+        return place if expected == NONE else f"{place}, expected to start {expected}"
     return reason if reason != NONE else text(at(job, "outcome", "text"))
 
 

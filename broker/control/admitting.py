@@ -29,12 +29,14 @@ from broker.decide.admission.keeping import (
     Lost,
     after_use,
     for_claims,
+    for_departures,
     for_lost,
     for_moves,
     kept_on,
     looked_at_again,
     next_gang,
 )
+from broker.decide.admission.leaving import Departure
 from broker.decide.admission.making_room import Stop, Stops, make_room
 from broker.decide.admission.moving import Move
 from broker.decide.admission.running import Running
@@ -116,7 +118,7 @@ class Admitting:
         """Bring the past up to date."""
         if now_ms - self.past.at_ms < OBSERVE_MS and self.past.at_ms:
             return
-        held = holdings(_amounts(a) for a in self.running())
+        held = holdings(_amounts(a) for a in self.running() if not a.queued)
         shares = Shares(_totals(fleet, now_ms), weights, self.past, held)
         self.ratios = shares.ratios()
         fractions = {tenant: shares.fraction(tenant) for tenant in held}
@@ -147,7 +149,7 @@ class Admitting:
             job=attempt.job,
             tenant=attempt.tenant,
             priority=priority,
-            pool=pool_name(attempt.cluster, attempt.pool),
+            pool="" if attempt.waits_in_queue else pool_name(attempt.cluster, attempt.pool),
             accelerator=attempt.accelerator,
             replicas=replicas,
             accelerators_per_replica=max(attempt.accelerators_per_replica, 1),
@@ -160,6 +162,7 @@ class Admitting:
             kept_s=(checkpoint.interval_s or 0) if checkpoint else 0,
             stopping=attempt.desired is Desired.STOP,
             is_slice=attempt.width > 0,
+            queued=attempt.waits_in_queue,
         )
 
     # A cycle --------------------------------------------------------------------------------------
@@ -259,6 +262,10 @@ class Admitting:
         """Keep what these are stopped for."""
         now_ms = course.scene.now_ms
         self.holds = (*self.holds, *for_claims(stops, course.scene, now_ms))
+
+    def claim_departures(self, moves: Sequence[Departure], now_ms: int) -> None:
+        """Keep what these leave a queue for."""
+        self.holds = (*self.holds, *for_departures(moves, now_ms))
 
     def claim_moves(self, moves: Sequence[Move], now_ms: int) -> None:
         """Keep what these move to."""

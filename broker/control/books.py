@@ -96,6 +96,7 @@ class Books:
         self._order: list[JobId] | None = None
         self._live: dict[str, dict[str, Attempt]] = {}
         self._ended: dict[str, dict[str, Attempt]] = {}
+        self.in_queues: dict[str, Attempt] = {}  # those that wait in the queues of sites
         self._dependents: dict[JobId, dict[JobId, None]] = {}
         self._apart: dict[JobId, tuple[str, frozenset[str]]] = {}  # tenant, keys of labels avoided
         self.intents: dict[JobId, int] = {}
@@ -236,6 +237,9 @@ class Books:
         )
         book.setdefault(attempt.cluster, {})[attempt.uid] = attempt
         other.get(attempt.cluster, {}).pop(attempt.uid, None)
+        self.in_queues.pop(attempt.uid, None)
+        if attempt.waits_in_queue:
+            self.in_queues[attempt.uid] = attempt
 
     def forget(self, job: JobId) -> None:
         """A job has left etcd."""
@@ -243,6 +247,7 @@ class Books:
         for attempt in old.attempts if old else ():
             for book in (self._live, self._ended):
                 book.get(attempt.cluster, {}).pop(attempt.uid, None)
+            self.in_queues.pop(attempt.uid, None)
         self._depend(old, None)
         self._dependents.pop(job, None)
         self._apart.pop(job, None)

@@ -62,17 +62,19 @@ def _row(
     price = _prices(world.fleet, candidate.cluster).get(short)
     terms = asdict(candidate.terms) if candidate.terms else {}
     against = None if candidate.chosen or not candidate.refusals else candidate.refusals[0]
+    waits_s = candidate.start_s - start.p50_s if candidate.queued else 0.0
     waits = against is not None and waits_for_room(against.code) and room is not None
     return {
         "cluster": candidate.cluster,
         "pool": short,
+        "queued": candidate.queued,
         "region": candidate.region,
         "accelerator": candidate.accelerator,
         "feasible": candidate.feasible or candidate.chosen > 0,
         "chosen": candidate.chosen > 0,
         "copies": candidate.chosen,
-        "start_delay_s": round(start.p50_s, 3),
-        "start_delay_p90_s": round(start.p90_s, 3),
+        "start_delay_s": round(start.p50_s + waits_s, 3),
+        "start_delay_p90_s": round(start.p90_s + waits_s, 3),
         "room_in_s": _from_now(room, world.now_ms) if waits and room else None,
         "hours": candidate.hours,
         "fetch_bytes": start.fetch_bytes,

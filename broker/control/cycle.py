@@ -20,6 +20,7 @@ from broker.control.cold_start import blobs_of
 from broker.control.disturbing import Disturbing
 from broker.control.gaps import without
 from broker.control.leader import Leader
+from broker.control.leaving_queues import LeavingQueues
 from broker.control.mobility import Mobility
 from broker.control.plan_applier import PlanApplier
 from broker.control.round import Round
@@ -142,6 +143,9 @@ class Cycles:
         self._wait_s = TIMER_S
         self._failed = 0
         self._told: frozenset[str] = frozenset()
+        self._leaving = LeavingQueues(
+            leader.books, sources.admitting, sources.keep, leader.put
+        )
 
     async def run(self) -> None:
         """Cycle for ever."""
@@ -187,6 +191,9 @@ class Cycles:
         waiting, due_ms = looking.found, looking.due_ms
         left_s = TIMER_S if due_ms is None else (due_ms - started_ms) / 1000
         self._wait_s = min(max(left_s, DEBOUNCE_S), TIMER_S)
+        if self._leaving.due(started_ms):
+            world = snapshot(self._projection, self._leader.books, self._sources, started_ms)
+            await self._leaving.leave(world, waiting, self._decider)
         if not waiting:
             self._sources.admitting.rest()
             await self._improve(Stops())

@@ -118,7 +118,14 @@ class NamedFigures(Collector):
                 committed = term.books.event_seqs.get(name, 0)
                 behind = view.capacity.reflects_event_seq - committed
                 lags.add_metric((name,), max(behind, 0))
-        yield from (connected, ages, expiries, lags)
+        waiting = GaugeMetricFamily(
+            "tradewind_site_queue_attempts", "Attempts that wait in a site's own queue.",
+            labels=("cluster",),
+        )  # fmt: skip
+        in_queues = term.books.in_queues.values() if term is not None else ()
+        for name, count in sorted(Counter(a.cluster for a in in_queues).items()):
+            waiting.add_metric((name,), count)
+        yield from (connected, ages, expiries, lags, waiting)
 
 
 def _received(view: ClusterView) -> Iterable[tuple[str, int]]:

@@ -48,6 +48,7 @@ def attempt_entry(attempt: Attempt) -> AttemptEntry:
         launch_ms=attempt.launch_ms,
         fetched_bytes=attempt.fetched_bytes,
         cached_bytes=attempt.cached_bytes,
+        queued=int(attempt.queued),
     )
 
 

@@ -39,7 +39,7 @@ class Orders:
         a = need.attempt
         if need.what is Needed.STOP:
             why = a.stop_why or OutcomeKind.CANCELLED
-            return Stop(a.uid, why.value, a.stop_grace_s)
+            return Stop(a.uid, why.value, a.stop_grace_s, a.stop_unless_started)
         if need.what is Needed.SET_SLICE:
             return SetSlice(a.dispatch_seq, a.uid, a.tasks, a.width)
         admitted = self.books.admitted(a.job)
@@ -64,6 +64,7 @@ class Orders:
             traceparent=self._traceparent(a.uid, a.job, admitted.traceparent),
             adopt_only=need.what is Needed.ADOPT,
             fence_after_s=a.fence_after_s,
+            queued=a.queued,
         )
 
     def prepare(self, job: Job, cluster: str) -> Prepare | None:

@@ -118,7 +118,7 @@ class PlanApplier:
             self.fallen.append(f"the class of {assignment.job} has no more members")
             return None
         self.stands_for[members[turn]] = assignment.job
-        return Assignment(members[turn], assignment.pool, 1)
+        return Assignment(members[turn], assignment.pool, 1, assignment.queued)
 
     def _tell_one(self, round_: Round, unplaced: Unplaced) -> None:
         """The next job that does not know yet why it waits."""
@@ -176,8 +176,13 @@ class PlanApplier:
         if width < 1:
             self.fallen.append(f"{job.id} wants no more places")
             return
+        if assignment.queued and not self._may_wait(round_, pool.cluster):
+            self.fallen.append(f"{pool.cluster} lets no more jobs wait")
+            return
         tasks = first_tasks(job, width, promised) if job.is_array else Runs()
         attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks))
+        if assignment.queued:
+            attempt = _in_queue(attempt, self.world)
         try:
             round_.fold(job, ev.AttemptPlaced(attempt))
         except Rejected as refused:
@@ -205,6 +210,14 @@ class PlanApplier:
                     self._promised[self._job_of(each.job)] += each.count
         self._promised[assignment.job] -= assignment.count
         return max(self._promised[assignment.job], 0)
+
+    def _may_wait(self, round_: Round, cluster: str) -> bool:
+        """Whether one more may join the queue of a site, whichever of its pools it is for."""
+        capacity = self.world.fleet.clusters[Cluster(cluster)].capacity
+        known = {a.uid: a for a in round_.books.live_in(cluster)}
+        known |= {a.uid: a for a in self._folded if a.cluster == cluster}
+        waiting = sum(a.waits_in_queue for a in known.values())
+        return capacity is not None and waiting < capacity.max_queued
 
     def _attempt(
         self,
@@ -256,3 +269,18 @@ class PlanApplier:
             expected_start_p90_ms=start.p90_ms,
             cycle=self.cycle,
         )
+
+
+def _in_queue(attempt: Attempt, world: World) -> Attempt:
+    """The same, to wait in the queue of its site, with the start to expect there."""
+    capacity = world.fleet.clusters[attempt.cluster].capacity
+    pools = capacity.pools if capacity else ()
+    queue = next((pool.queue for pool in pools if pool.pool == attempt.pool), None)
+    half_ms = (queue.start_p50_ms if queue else None) or 0
+    most_ms = (queue.start_p90_ms if queue else None) or half_ms
+    return replace(
+        attempt,
+        queued=True,
+        expected_start_delay_ms=attempt.expected_start_delay_ms + half_ms,
+        expected_start_p90_ms=attempt.expected_start_p90_ms + max(most_ms, half_ms),
+    )

@@ -12,6 +12,7 @@ from broker.sense.accounting import free_pools
 from broker.sense.duplicates import PoolKey
 from broker.sense.fleet import unusable
 from broker.sense.preemptions import rate_per_h
+from broker.sense.site_queues import joined_queue
 from federation.refusals import Refusal, RefusalCode
 
 GIB = 1024**3
@@ -36,6 +37,7 @@ def pools_of(
         return
     refusal = unusable(view, now_ms)
     free = free_pools(view.capacity, attempts)
+    may_wait = view.capacity.max_queued - sum(attempt.waits_in_queue for attempt in attempts)
     closing = windows_ahead(view.capacity.windows, now_ms)
     for now, whole in zip(free, view.capacity.pools, strict=True):
         price = view.prices.get(now.pool)
@@ -46,12 +48,13 @@ def pools_of(
             why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="no price was reported")
         elif why is None and price is not None and 0 < price.valid_until_ms < now_ms:
             why = Refusal(RefusalCode.PRICE_UNKNOWN, name, available="its price has expired")
+        price_usd = price.marginal_micro_usd / 1e6 if price else 0.0
         stated_per_h = price.preemptions_per_h if price else 0.0
         yield pm.Pool(
             name=name,
             cluster=view.identity.name,
             accelerator=whole.groups[0].accelerator if whole.groups else CPU,
-            price_usd_per_accelerator_hour=price.marginal_micro_usd / 1e6 if price else 0.0,
+            price_usd_per_accelerator_hour=price_usd,
             accelerators_per_node=max((g.total for g in whole.groups), default=1),
             nodes=tuple(_nodes(g, free=True) for g in now.groups),
             when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
@@ -63,6 +66,7 @@ def pools_of(
             maintenance=closing,
             per_node=True,
             unusable=why,
+            queue=joined_queue(whole.queue, may_wait, price_usd),
         )
 
 

@@ -33,6 +33,8 @@ class StartBook:
     def ended(self, attempt: Attempt) -> None:
         """Learn from an attempt that is over."""
         self.preemptions.ended(attempt)
+        if attempt.queued:
+            return  # a wait in a site's queue says nothing of a start where something is free
         times_ms = (attempt.placed_ms, attempt.reserved_ms, attempt.started_ms)
         sample = start_sample(
             attempt.uid, attempt.cluster, times_ms, attempt.prepare_ms, attempt.fetched_bytes
@@ -63,7 +65,7 @@ class StartBook:
 
 
 def _sample(row: AttemptEntry) -> StartSample | None:
-    if row.fetched_bytes is None:
-        return None  # written by a version that did not know what was fetched
+    if row.fetched_bytes is None or row.queued:
+        return None  # written by a version that did not know what was fetched, or it waited
     times_ms = (row.placed_ms, row.reserved_ms or 0, row.started_ms or 0)
     return start_sample(row.uid, row.cluster, times_ms, row.prepare_ms or 0, row.fetched_bytes)

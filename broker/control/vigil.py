@@ -64,9 +64,7 @@ class Decisions:
                 if may_replace(attempt, self.silence.lasts_s(attempt.cluster)):
                     round_.contain(uid, round_.fold, job, event)  # it is not back meanwhile
                 continue
-            withdrawn = isinstance(event, ev.StopDecided) and event.why is OutcomeKind.WITHDRAWN
-            if not withdrawn or attempt.phase.rank < AttemptPhase.RUNNING.rank:
-                round_.contain(uid, round_.fold, job, event)
+            round_.contain(uid, round_.fold, job, event)
 
     def applied(self, round_: Round) -> None:
         """Nothing more to do."""
@@ -97,7 +95,9 @@ def vigil(
             elif drained:
                 event = ev.StopDecided(attempt.uid, OutcomeKind.PREEMPTED)
             elif _waits_too_long(books, attempt, now_ms):
-                event = ev.StopDecided(attempt.uid, OutcomeKind.WITHDRAWN)
+                event = ev.StopDecided(
+                    attempt.uid, OutcomeKind.WITHDRAWN, unless_started=True
+                )
             if event is not None:
                 late.append((attempt.job, attempt.uid, event))
     return Decisions(tuple(late), silence) if late else None

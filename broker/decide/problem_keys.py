@@ -194,7 +194,7 @@ JOB_KEYS = {
     "spread_max_per_cluster": Key(size),
     "apart": Key(text),
     "apart_region": Key(text),
-    "may_queue": Key(truth, default=True),
+    "max_queue_s": Key(amount),
     "topology": Key(_topology, Topology.CLUSTER),
     "excluded": Key(text),
 }

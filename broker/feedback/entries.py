@@ -62,7 +62,8 @@ class AttemptEntry:
 
     Instants are None for steps the attempt never reached. `tasks` holds index runs
     (`0-99,120`). `cpu_time_ms`, `memory_peak_bytes` and `accelerator_busy_ms` are what was
-    used; `accelerators`, `cpus_milli` and `memory_bytes` what was held.
+    used; `accelerators`, `cpus_milli` and `memory_bytes` what was held. `queued` is 1 for one that
+    was sent to wait in its site's queue.
     """
 
     uid: str
@@ -96,6 +97,7 @@ class AttemptEntry:
     launch_ms: int | None = None
     fetched_bytes: int | None = None
     cached_bytes: int | None = None
+    queued: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ attempts = Table(
     *(_maybe_big(name) for name in ("exit_code", "signal")),
     *(_maybe_big(name) for name in ("cpu_time_ms", "memory_peak_bytes", "accelerator_busy_ms")),
     *(_maybe_big(name) for name in ("handshake_ms", "prepare_ms", "launch_ms")),
-    *(_maybe_big(name) for name in ("fetched_bytes", "cached_bytes")),
+    *(_maybe_big(name) for name in ("fetched_bytes", "cached_bytes", "queued")),
     Index("attempts_by_job", "job"),
     Index("attempts_by_cluster", "cluster", "ended_ms"),
 )
@@ -210,6 +210,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             "CREATE INDEX IF NOT EXISTS predictions_by_time ON predictions (at_ms)",
         ),
     ),
+    Migration(5, ("ALTER TABLE attempts ADD COLUMN queued BIGINT",)),
 )  # fmt: skip
 
 

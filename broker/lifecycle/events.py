@@ -127,11 +127,14 @@ class AttemptPlaced:
 
 @dataclass(frozen=True, slots=True)
 class StopDecided:
-    """The leader wants one attempt stopped: preempted or withdrawn. `text`: for whom, in words."""
+    """The leader wants one attempt stopped: preempted or withdrawn. `text`: for whom, in words.
+    `unless_started`: only as long as it waits. `moves_to`: a pool kept for it meanwhile."""
 
     uid: str
     why: OutcomeKind
     text: str = ""
+    unless_started: bool = False
+    moves_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,17 @@ def prepared(job: Job, attempt: Attempt, event: ev.Prepared, terms: Terms, now_m
 
 
 def started(job: Job, attempt: Attempt, event: ev.Started, terms: Terms, now_ms: int) -> Job:
-    """It runs. Told late of one that was superseded, it says nothing of the job."""
+    """It runs. Told late of one that was superseded, it says nothing of the job. A stop that was
+    for one that waits has come too late: it stays."""
+    if attempt.stop_unless_started:
+        attempt = replace(
+            attempt,
+            desired=Desired.RUN,
+            stop_why=None,
+            stop_text="",
+            stop_unless_started=False,
+            moves_to="",
+        )
     if not attempt.superseded_ms:
         job = replace(
             job, started_ms=job.started_ms or event.at_ms, reason_code="", reason_text=""
@@ -219,7 +229,14 @@ def cancel(job: Job, event: ev.CancelAsked, terms: Terms, now_ms: int) -> Job:
 def _stopping(attempt: Attempt, why: OutcomeKind, text: str = "") -> Attempt:
     if attempt.desired is Desired.STOP and attempt.stop_why is OutcomeKind.CANCELLED:
         return attempt  # a cancel is never weakened to a withdrawal
-    return replace(attempt, desired=Desired.STOP, stop_why=why, stop_text=text)
+    return replace(
+        attempt,
+        desired=Desired.STOP,
+        stop_why=why,
+        stop_text=text,
+        stop_unless_started=False,
+        moves_to="",
+    )
 
 
 def hold(job: Job, event: ev.HoldAsked, terms: Terms, now_ms: int) -> Job:
@@ -268,9 +285,16 @@ def placed(job: Job, event: ev.AttemptPlaced, terms: Terms, now_ms: int) -> Job:
 
 
 def stop(job: Job, event: ev.StopDecided, terms: Terms, now_ms: int) -> Job:
-    """One attempt is to stop; it stays live until the site confirms."""
+    """One attempt is to stop; it stays live until the site confirms. Nothing that is to stop in
+    any case is asked to stop only if it waits."""
     attempt = _live(job, event.uid)
-    return _with(job, _stopping(attempt, event.why, event.text))
+    if not event.unless_started:
+        stopping = _stopping(attempt, event.why, event.text)
+        return _with(job, replace(stopping, moves_to=event.moves_to or stopping.moves_to))
+    if attempt.phase.rank >= AttemptPhase.RUNNING.rank or attempt.desired is Desired.STOP:
+        return job
+    stopping = _stopping(attempt, event.why, event.text)
+    return _with(job, replace(stopping, stop_unless_started=True, moves_to=event.moves_to))
 
 
 def supersede(job: Job, event: ev.ReplaceDecided, terms: Terms, now_ms: int) -> Job:

@@ -88,6 +88,8 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
     if outcome.kind is OutcomeKind.WITHDRAWN:
         if _tried_enough(job):
             return give_up(job, replace(outcome, kind=OutcomeKind.REFUSED), now_ms)
+        if attempt.moves_to:  # nothing was wrong with where it waited
+            return requeue(job, "withdrawn", outcome.text)
         return requeue(_avoid(job, attempt, outcome, now_ms), "withdrawn", outcome.text)
     if outcome.code == RefusalCode.FENCED:  # stopped for its site's silence, not for a fault
         return requeue(_avoid(job, attempt, outcome, now_ms), "site_lost", outcome.text)

@@ -107,6 +107,7 @@ class Capacity:
     limits: SiteLimits = NO_LIMITS
     windows: tuple[ClosedWindow, ...] = ()
     local_load: LocalLoad = LocalLoad()
+    max_queued: int = 0  # of our jobs that may wait in its scheduler's queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,9 @@ class Attempt:
     started_tasks: Runs = NO_TASKS
     fence_after_s: int = 0  # its site stops it after so long without contact; 0 = never
     superseded_ms: int = 0  # since when another attempt counts instead of it
+    queued: bool = False  # sent to wait in its site's queue
+    stop_unless_started: bool = False  # the stop is for one that waits: once begun it stays
+    moves_to: str = ""  # pool (cluster/pool) kept for its job once it is gone here
     extra: bytes = b""  # fields of a newer version, kept on rewrite
 
     @property
@@ -214,6 +217,11 @@ class Attempt:
         """Live, and what becomes of it is what becomes of its job. One that was superseded is
         to be stopped and metered, no more."""
         return self.phase is not AttemptPhase.ENDED and not self.superseded_ms
+
+    @property
+    def waits_in_queue(self) -> bool:
+        """In its site's queue, or on the way there: it holds nothing yet."""
+        return self.queued and self.phase.rank < AttemptPhase.RUNNING.rank
 
     @property
     def lagging(self) -> bool:

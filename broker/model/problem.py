@@ -174,8 +174,9 @@ class Job:
     one checkpoint to the next, None = none is written. At most `spread_max_per_cluster` copies of
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
     copy, or one to a region with the same `apart_region`. `excluded` maps a cluster to the reason
-    why this job may not go there; one that may not `may_queue` joins no queue. Replicas share what
-    `topology` says. While deciding, a gang that shares a node is one replica made of `together`.
+    why this job may not go there. It joins no queue that takes longer than `max_queue_s` (None =
+    any, 0 = none). Replicas share what `topology` says. While deciding, a gang that shares a node
+    is one replica made of `together`.
     """
 
     id: str
@@ -213,7 +214,7 @@ class Job:
     spread_max_per_cluster: int | None = None
     apart: str | None = None
     apart_region: str | None = None
-    may_queue: bool = True
+    max_queue_s: float | None = None
     topology: Topology = Topology.CLUSTER
     together: int = 1
     excluded: Mapping[str, Refusal] = field(default_factory=_nothing)

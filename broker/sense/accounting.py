@@ -29,12 +29,15 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         if groups is None:
             continue
         placed_later = attempt.first_seq > capacity.reflects_dispatch_seq
-        held = attempt.reserved_ms or attempt.started_ms  # a refused one never took anything
-        ended_later = not attempt.live and attempt.event_seq > capacity.reflects_event_seq
-        if attempt.live and placed_later:
+        unheard = attempt.event_seq > capacity.reflects_event_seq
+        held = attempt.started_ms or (attempt.reserved_ms and not attempt.queued)
+        taken_later = placed_later
+        if attempt.queued:  # it takes something only from its start on
+            taken_later = attempt.started_ms > 0 and (placed_later or unheard)
+        if attempt.live and taken_later:
             pools[attempt.pool] = _take(groups, attempt)
             _move(extras, attempt, -1)
-        elif ended_later and held and not placed_later:
+        elif not attempt.live and unheard and held and not placed_later:
             pools[attempt.pool] = _give_back(groups, attempt)
             _move(extras, attempt, 1)
     return tuple(

@@ -61,6 +61,7 @@ def capacity_from(report: pb.CapacityReport, received_ms: int) -> Capacity:
             report.local_load.waiting,
             report.local_load.accelerators,
         ),
+        max_queued=report.max_queued,
     )
 
 

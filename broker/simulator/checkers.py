@@ -86,6 +86,9 @@ class Auditor:
         cancelled = self.cancelled.get(attempt.job, 0)
         if fresh and 0 < cancelled < revision:
             self.truth.wrong(f"{attempt.uid} is placed after its cancel was acknowledged")
+        before = self.attempts.get(attempt.uid)
+        if attempt.moves_to and (before is None or not before.moves_to):
+            say(f"store {attempt.uid} is to leave {attempt.cluster} for {attempt.moves_to}")
         self.attempts[attempt.uid] = attempt
         if self._moved(attempt.uid, attempt.phase.value, now_s):
             say(f"store {attempt.uid} {attempt.phase.value} at {attempt.cluster}")

@@ -160,6 +160,10 @@ class Faults:
         conduct.fences = False
         return lambda: setattr(conduct, "fences", True)
 
+    def _crowd(self, fault: FaultPart, site: Site) -> Callable[[], None]:
+        site.scheduler.crowd(fault.for_s / fault.share)
+        return site.scheduler.users_leave
+
     def _lie(self, fault: FaultPart, site: Site) -> Callable[[], None]:
         site.lies = True
         return lambda: setattr(site, "lies", False)

@@ -31,6 +31,8 @@ FAULTS = {
     "lie": "the site reports everything free whatever runs",
     "mute": "the site's capacity reports do not come, its session stands",
     "unfenced": "the site keeps no contact deadline, though it says that it does",
+    "crowd": "the site's own users take all that is free, and leave after a share (`share`) of "
+    "the time they asked for",
     "drain": "operators drain the cluster; what runs after `for` is moved",
     "pause": "the site takes nothing new",
 }

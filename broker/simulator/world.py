@@ -230,6 +230,7 @@ class World:
         clock = SimClock(self.loop, int(rng.uniform(-SKEW_MS, SKEW_MS)))
         scheduler = SimScheduler(plan.name, clock, rng.fork("scheduler"), self.truth)
         scheduler.conduct.start_s = plan.start_s
+        scheduler.queue.pools = plan.pools
         self.truth.pools.update({(plan.name, pool.name): pool for pool in plan.pools})
         journal = MemoryJournal(f"{plan.name}-disk-1")
         return Site(

@@ -266,6 +266,9 @@ def encode_attempt(attempt: Attempt) -> bytes:
         receipt_cycle=attempt.cycle,
         fence_after_s=attempt.fence_after_s,
         superseded_ms=attempt.superseded_ms,
+        queued=attempt.queued,
+        stop_unless_started=attempt.stop_unless_started,
+        moves_to=attempt.moves_to,
     )
     _put_lists(record, attempt)
     if attempt.outcome is not None:
@@ -352,6 +355,9 @@ def _attempt_of(r: pb.AttemptRecord) -> Attempt:
         started_tasks=runs_from_pb(r.started_tasks),
         fence_after_s=r.fence_after_s,
         superseded_ms=r.superseded_ms,
+        queued=r.queued,
+        stop_unless_started=r.stop_unless_started,
+        moves_to=r.moves_to,
         extra=unknown_part(r),
     )
 

@@ -50,7 +50,8 @@ class SiteState:
     `dispatch_seq`, `event_seq`: the last command taken and event written that the figures
     reflect. `start_p50_ms`, `start_p90_ms`: learned, 0 = unknown. `state`: open, draining, paused
     or blackout. `room`: per pool how many accelerators more the site's rules let us hold.
-    `others_*` are jobs of the site that are none of ours. `queues`: by pool.
+    `others_*` are jobs of the site that are none of ours. `queues`: by pool; `max_queued`: of
+    our jobs that may wait in them.
     """
 
     as_of_ms: int
@@ -69,6 +70,7 @@ class SiteState:
     others_running: int = 0
     others_waiting: int = 0
     queues: Mapping[str, LocalQueue] = field(default_factory=dict)
+    max_queued: int = 0
 
 
 @dataclass(frozen=True, slots=True)

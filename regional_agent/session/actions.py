@@ -128,6 +128,13 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """End it if it has not begun."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reslice:
     """Give a slice this set of tasks."""
 
@@ -177,7 +184,7 @@ class Complain:
     text: str
 
 
-Effect = Launch | Cancel | Reslice | Collect | Look | Clear | Warm | Complain
+Effect = Launch | Cancel | Withdraw | Reslice | Collect | Look | Clear | Warm | Complain
 
 
 @dataclass(slots=True)

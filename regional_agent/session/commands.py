@@ -10,7 +10,8 @@ from federation.runs import Runs
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where and how large: amounts are per replica. `tasks` empty: not an array; then `width`
-    is 0. `max_runtime_s`, `max_start_delay_s` and `fence_after_s`: 0 = none."""
+    is 0. `max_runtime_s`, `max_start_delay_s` and `fence_after_s`: 0 = none. `queued`: where
+    nothing is free it waits in the site's queue, holding nothing."""
 
     pool: str
     accelerator: str = "CPU"
@@ -24,6 +25,7 @@ class Placement:
     width: int = 0
     max_start_delay_s: int = 0
     fence_after_s: int = 0
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,14 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End it: `why` is cancelled, preempted, withdrawn or lost."""
+    """End it: `why` is cancelled, preempted, withdrawn or lost. `unless_started`: only while it
+    waits; one that has begun, or begins, runs on."""
 
     uid: str
     why: str
     grace_s: int
     dispatch_seq: int = 0
+    unless_started: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federation.jobs import InvalidJob, parse_job_spec
+from federation.local_queue import LocalQueue
 from regional_agent.session import progress
 from regional_agent.session.actions import Acknowledge, Actions, Addresses, NumberFrom, Take
 from regional_agent.session.admission import SiteRules
@@ -33,6 +34,7 @@ from regional_agent.session.inputs import (
     SiteStops,
     SliceIs,
     Staged,
+    StaysHere,
     Submitted,
     TimePassed,
     UpdateArrived,
@@ -84,6 +86,8 @@ class Instant:
     start_p90_ms: int
     rules: SiteRules
     seen: SiteSeen | None = None
+    max_queued: int = 0
+    queues: Mapping[str, LocalQueue] = field(default_factory=dict)
 
 
 class Conversation:
@@ -176,6 +180,8 @@ class Conversation:
             start_p90_ms=site.start_delay_ms(0.9),
             rules=site.rules,
             seen=site.seen,
+            max_queued=site.max_queued,
+            queues=site.queues(),
         )
 
     # Inside -----------------------------------------------------------------------------------
@@ -203,6 +209,8 @@ class Conversation:
                 held.spec = None  # of a version this one cannot read: adopted, never launched
             if held.reservation is not None:
                 self._site.ledger = self._site.ledger.adopt(held.reservation)
+        if held.placement.queued and held.started and held.accepted_ms:
+            self._site.waits.started(row.placement.pool, held.started_ms - held.accepted_ms)
         self._site.attempts[held.uid] = held
 
 
@@ -266,6 +274,7 @@ _TABLE: dict[type, Callable[[Site, Any, Now, Actions], None]] = {
     Staged: progress.staged,
     LaunchRefused: progress.launch_refused,
     Submitted: progress.submitted,
+    StaysHere: progress.stays_here,
     SliceIs: progress.slice_is,
     Looked: looked,
     Collected: progress.collected,

@@ -56,6 +56,7 @@ class Held:
     reservation: Reservation | None = None
     state: str = ACCEPTED
     stop_why: str = ""
+    withdrawn: bool = False
     prepared: Prepared | None = None
     started: Started | None = None
     started_ms: int = 0
@@ -164,6 +165,8 @@ def ended_of(end: End, detail: str) -> Ended:
 def detail_of(held: Held) -> bytes:
     """What of an attempt is kept beside its acceptance; `read_detail` reads it back."""
     body: dict[str, Any] = {"stop": held.stop_why, "times": [held.started_ms, held.ended_ms]}
+    if held.withdrawn:
+        body["withdrawn"] = True
     if held.prepared is not None:
         p = held.prepared
         body["prepared"] = [p.prepare_ms, p.fetched_bytes, p.cached_bytes]
@@ -192,6 +195,7 @@ def read_detail(held: Held, detail: bytes) -> None:
     body = json.loads(detail)
     held.stop_why = body["stop"]
     held.started_ms, held.ended_ms = body["times"]
+    held.withdrawn = body.get("withdrawn", False)
     if "prepared" in body:
         held.prepared = Prepared(*body["prepared"])
     if "started" in body:

@@ -116,6 +116,13 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class StaysHere:
+    """It was to be taken back and has begun: it runs on."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class SliceIs:
     """The scheduler's answer to a new set of tasks; `tasks` None: it will not (`text`)."""
 
@@ -189,6 +196,7 @@ Input = (
     | Staged
     | LaunchRefused
     | Submitted
+    | StaysHere
     | SliceIs
     | Looked
     | Collected

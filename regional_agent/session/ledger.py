@@ -80,7 +80,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Places of copy (lane) `l` and rank `r` stand at `l * replicas + r`."""
+    """Places of copy (lane) `l` and rank `r` stand at `l * replicas + r`; none: it waits."""
 
     uid: str
     request: Request
@@ -190,6 +190,25 @@ class Ledger:
         made = Reservation(uid, request, places)
         return self._with({**self.reservations, uid: made}, _moved(self._all(), made, -1)), made
 
+    def join_queue(self, uid: str, request: Request) -> tuple[Ledger, Reservation] | Refusal:
+        """As `reserve`; where nothing is free it waits, and holds nothing until `seated`."""
+        made = self.reserve(uid, request)
+        if not isinstance(made, Refusal) or made.code is not RefusalCode.CAPACITY_TAKEN:
+            return made
+        empty = Ledger(self.pools).reserve(uid, request)
+        if isinstance(empty, Refusal):
+            return replace(empty, available=f"{empty.available}, with nothing running")
+        waits = Reservation(uid, request, ())
+        return self._with({**self.reservations, uid: waits}, self._all()), waits
+
+    def seated(self, uid: str) -> Ledger:
+        """With places for one that waits, if there are enough by now."""
+        held = self.reservations.get(uid)
+        if held is None or held.places:
+            return self
+        made = self.release(uid).reserve(uid, held.request)
+        return self if isinstance(made, Refusal) else made[0]
+
     def adopt(self, reservation: Reservation) -> Ledger:
         """Put a journalled reservation back after a restart, whatever else is held."""
         return self._with({**self.reservations, reservation.uid: reservation}, None)
@@ -230,6 +249,10 @@ class Ledger:
         """What is free in one pool, leaving out the nodes with indices in `without`."""
         nodes = enumerate(self._nodes(pool))
         return _groups(pool, [node for index, node in nodes if index not in without])
+
+    def free_on(self, pool: Pool) -> tuple[NodeFree, ...]:
+        """What is free on each node of a pool."""
+        return tuple(self._nodes(pool))
 
     def _with(self, reservations: dict[str, Reservation], nodes: Nodes | None) -> Ledger:
         return Ledger(self.pools, MappingProxyType(reservations), nodes)

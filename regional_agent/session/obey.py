@@ -16,6 +16,7 @@ from regional_agent.session.actions import (
     Retake,
     Take,
     Warm,
+    Withdraw,
 )
 from regional_agent.session.admission import (
     Admitted,
@@ -124,7 +125,9 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
         _refuse(site, command, ticket, forbidden, now, do)
         return
     request = request_of(command.placement, admitted.spec)
-    reserved = site.ledger.reserve(command.uid, request)
+    queued = command.placement.queued
+    take = site.ledger.join_queue if queued else site.ledger.reserve
+    reserved = (queue_full(site) if queued else None) or take(command.uid, request)
     if isinstance(reserved, Refusal):
         _refuse(site, command, ticket, reserved, now, do)
         return
@@ -136,6 +139,15 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     site.write_acceptance(held, command, do)
     site.tell(held, _accepted(command.dispatch_seq, reservation), now.broker_ms, do)
     launch(held, do, look_first=site.look_first)
+
+
+def queue_full(site: Site) -> Refusal | None:
+    """Why one more may not wait here."""
+    waiting, most = len(site.queued), site.max_queued
+    if waiting < most:
+        return None
+    has = f"{waiting} of {most} wait already (max_queued)" if most else "none may wait"
+    return Refusal(RefusalCode.QUEUE_FULL, site.rules.cluster, "a place in the queue", has)
 
 
 def _forbidden(
@@ -251,7 +263,8 @@ def _adopt(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Actions)
     admitted = admit(command, ticket, site.rules)
     held = _hold_earlier(site, command, ticket, now)
     held.spec = None if isinstance(admitted, Refusal) else admitted.spec
-    reserved = site.ledger.reserve(command.uid, request_of(command.placement, held.spec))
+    take = site.ledger.join_queue if command.placement.queued else site.ledger.reserve
+    reserved = take(command.uid, request_of(command.placement, held.spec))
     if not isinstance(reserved, Refusal):  # it runs, whether the ledger has room or not
         site.ledger, held.reservation = reserved
         site.changes += 1
@@ -291,10 +304,24 @@ def _stop(site: Site, command: Stop, now: Now, do: Actions) -> None:
     if not held.live:
         site.repeat(held, now, do)
         return
+    if command.unless_started:
+        _withdraw(site, held, now, do)
+        return
     if held.stop_why != command.why:
         held.stop_why = command.why
         site.remember(held, now, do)
     do.effects.append(Cancel(held.uid, command.grace_s))
+
+
+def _withdraw(site: Site, held: Held, now: Now, do: Actions) -> None:
+    """Take back what waits; that it has begun is what the broker has to hear instead."""
+    if held.started or held.stop_why:
+        site.repeat(held, now, do)
+        return
+    if not held.withdrawn:
+        held.withdrawn = True
+        site.remember(held, now, do)
+    do.effects.append(Withdraw(held.uid))
 
 
 def _set_slice(site: Site, command: SetSlice, now: Now, do: Actions) -> None:

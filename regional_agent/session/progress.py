@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regional_agent.session.actions import Actions, Cancel, Clear, Collect, Complain, Drop
+from regional_agent.session.actions import (
+    Actions,
+    Cancel,
+    Clear,
+    Collect,
+    Complain,
+    Drop,
+    Withdraw,
+)
 from regional_agent.session.events import Ended, Prepared, Refused, SliceSet, Started
 from regional_agent.session.held import SUBMITTED, Held, ended_of
 from regional_agent.session.inputs import (
@@ -16,6 +24,7 @@ from regional_agent.session.inputs import (
     SiteStops,
     SliceIs,
     Staged,
+    StaysHere,
     Submitted,
 )
 from regional_agent.session.obey import launch
@@ -42,7 +51,7 @@ def launch_refused(site: Site, refused: LaunchRefused, now: Now, do: Actions) ->
     held = site.attempts.get(refused.uid)
     if held is None or not held.live:
         return
-    if held.stop_why:
+    if held.stop_why or held.withdrawn:
         ended = _as_stopped(held, Ended("cancelled", text=NEVER_STARTED))
         site.end(held, ended, now.broker_ms, do)
         return
@@ -90,10 +99,24 @@ def _started(site: Site, held: Held, view: LocalView, now: Now, do: Actions) -> 
     at_ms = _broker_time(view.started_ms, now)
     held.started = Started(launch_ms, held.local_id or view.uid)
     held.started_ms = max(at_ms, held.accepted_ms)
+    held.withdrawn = False
     site.tell(held, held.started, held.started_ms, do)
     if held.accepted_ms:  # else accepted in an earlier journal
-        site.start_delays_ms.append(held.started_ms - held.accepted_ms)
+        waited_ms = held.started_ms - held.accepted_ms
+        if held.placement.queued:
+            site.waits.started(held.placement.pool, waited_ms)
+        else:
+            site.start_delays_ms.append(waited_ms)
+    site.ledger = site.ledger.seated(held.uid)
     site.changes += 1
+
+
+def stays_here(site: Site, stays: StaysHere, now: Now, do: Actions) -> None:
+    """It was to be taken back and has begun."""
+    held = site.attempts.get(stays.uid)
+    if held is not None and held.live and held.withdrawn:
+        held.withdrawn = False
+        site.remember(held, now, do)
 
 
 def _broker_time(site_ms: int, now: Now) -> int:
@@ -202,11 +225,16 @@ def time_passed(site: Site, now: Now, do: Actions) -> None:
 def recovered(site: Site, held: Held, view: LocalView, now: Now, do: Actions) -> None:
     """After a restart: what the scheduler says of a live attempt decides how it goes on."""
     if view.phase != "unknown":
-        if held.state != SUBMITTED and held.spec is not None and not held.stop_why:
+        stopping = held.stop_why or held.withdrawn
+        if held.state != SUBMITTED and held.spec is not None and not stopping:
             launch(held, do, staged=True)  # it is there: only its local id is asked for
         local_changed(site, view, now, do)
         if held.live and held.stop_why:
             do.effects.append(Cancel(held.uid, held.placement.stop_grace_s))
+        elif held.live and held.withdrawn:
+            do.effects.append(Withdraw(held.uid))
+    elif held.withdrawn and not held.stop_why:
+        do.effects.append(Withdraw(held.uid))
     elif held.stop_why:
         do.effects.append(Cancel(held.uid, held.placement.stop_grace_s))
     elif held.state == SUBMITTED or held.spec is None or held.reservation is None:

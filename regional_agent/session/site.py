@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from federation.local_queue import LocalQueue
 from federation.site_limits import ClosedWindow
 from federation.tickets import Ticket
 from regional_agent.session.actions import Accept, Actions, Remember, Tell
@@ -19,6 +20,7 @@ from regional_agent.session.events import Ended, Refused, Said
 from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
 from regional_agent.session.inputs import Now
 from regional_agent.session.ledger import Ledger
+from regional_agent.session.queue_waits import QueueWaits, queues_of
 from regional_agent.session.resettle import SiteSeen, closed_windows
 from regional_agent.session.site_policy import SitePolicy, Standing
 
@@ -42,6 +44,7 @@ class Site:
     looking: dict[str, Dispatch | None] = field(default_factory=dict)
     look_first: bool = False
     start_delays_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MEASURED_STARTS))
+    waits: QueueWaits = field(default_factory=QueueWaits)
     changes: int = 0
     seen: SiteSeen | None = None
     _windows: tuple[int, tuple[ClosedWindow, ...]] = (0, ())
@@ -96,6 +99,17 @@ class Site:
         if held.uid in self.ledger.reservations:
             self.ledger = self.ledger.release(held.uid)
             self.changes += 1
+            self.seat_queued()
+
+    def seat_queued(self) -> None:
+        """What is free now is the queue's before anybody else's, in the order of the commands."""
+        for held in sorted(self.queued, key=lambda held: held.dispatch_seq):
+            self.ledger = self.ledger.seated(held.uid)
+
+    @property
+    def queued(self) -> list[Held]:
+        """Attempts that were sent to wait and do not run yet."""
+        return [held for held in self.live if held.placement.queued and not held.started]
 
     def repeat(self, held: Held, now: Now, do: Actions) -> None:
         """Say again how an attempt stands, unless that is still on its way."""
@@ -121,6 +135,19 @@ class Site:
             self.rules = replace(self.rules, policy=policy)
             self._windows = 0, ()
             self.changes += 1
+
+    def queues(self) -> dict[str, LocalQueue]:
+        """The queue of each pool, where the site's scheduler has any."""
+        if not self.max_queued:
+            return {}
+        seen = self.seen.queues if self.seen else {}
+        pools = [pool.name for pool in self.ledger.pools]
+        return queues_of(pools, seen, self.waits, self.rules.policy.queue_start_ms)
+
+    @property
+    def max_queued(self) -> int:
+        """How many attempts may wait in the queue of the site's scheduler; 0 where it has none."""
+        return self.rules.policy.max_queued if "queue" in self.rules.features else 0
 
     @property
     def waiting(self) -> int:

@@ -162,7 +162,7 @@ def a_job(
         {"topology": "node", "replicas": 2, "accelerators_per_replica": dice.choice([1, 2, 3, 4])},
         {"apart": dice.choice(["group", "other"])},
         {"apart_region": "group"},
-        {"may_queue": False},
+        {"max_queue_s": dice.choice([0, 300])},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
             "current_pool": dice.choice(pools)["name"],
@@ -272,8 +272,9 @@ class Force:
         """USD of one copy in a pool or its queue, None where it may not go."""
         cluster = self.clusters[pool["cluster"]]
         stays = job.get("current_pool") == pool["name"] and not queued
-        fits = self.replica(job)[0] <= pool["accelerators_per_node"]
-        if queued and not (fits and job.get("may_queue", True)):
+        if queued and self.replica(job)[0] > pool["accelerators_per_node"]:
+            return None
+        if queued and pool["queue"]["start_s"] > job.get("max_queue_s", math.inf):
             return None
         if pool["accelerator"] not in job["accelerators"] or (pool["spot"] and not job["spot_ok"]):
             return None

@@ -110,6 +110,7 @@ def _shares(scene: Scene, past: Past) -> Shares:
     held = holdings(
         (a.tenant, attempt_amounts(a.accelerator, a.accelerators, a.cpus, a.memory_gib))
         for a in scene.running
+        if not a.queued
     )
     return Shares(capacity(scene.pools, empty=True), scene.weights, past, held)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from broker.decide.admission.admit import Admission, Entry, Rank, Scene
 from broker.decide.admission.holds import Hold, HoldWhy, room_at_ms, shape_of
+from broker.decide.admission.leaving import Departure
 from broker.decide.admission.making_room import Stop
 from broker.decide.admission.moving import Move
 from broker.decide.admission.running import Running
@@ -90,6 +91,15 @@ def for_claims(stops: Sequence[Stop], scene: Scene, now_ms: int) -> list[Hold]:
         wanted = -(-sum(a.accelerators for a in attempts) // job.gang_accelerators)
         found.append(replace(hold, job="", copies=max(min(wanted, job.count), 1)))
     return found
+
+
+def for_departures(leaving: Sequence[Departure], now_ms: int) -> list[Hold]:
+    """The same for who leaves the queue of a site, which takes no grace."""
+    until_ms = now_ms + round(SLACK_S * 1000)
+    return [
+        replace(_hold(d.waits.job, d.to, HoldWhy.MOVE, now_ms, until_ms), room_ms=now_ms)
+        for d in leaving
+    ]
 
 
 def for_moves(moves: Sequence[Move], now_ms: int) -> list[Hold]:

@@ -165,6 +165,7 @@ def _rest(
     deadline_h, budget_usd = whole.deadline_h, whole.budget_usd
     elsewhere = replace(
         whole,
+        max_queue_s=0.0,
         runtime_h=left_h + lost_h,
         deadline_h=None if deadline_h is None else max(deadline_h - grace_h, 0.0),
         budget_usd=None if budget_usd is None else max(budget_usd - mover.spent_usd, 0.0),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Running:
     """A live attempt. `replicas` counts those of all its copies; `pool` is the name within the
     federation. `ends_ms`: when its runtime is over at the latest. `stopping`: it is on its way
-    out already. `kept_s`: seconds of work between two checkpoints, 0 = it keeps none."""
+    out already. `kept_s`: seconds of work between two checkpoints, 0 = it keeps none. `queued`:
+    it waits in the queue of its site, counts against quotas only, and is in no `pool`."""
 
     uid: str
     job: str
@@ -28,6 +29,7 @@ class Running:
     kept_s: int = 0
     stopping: bool = False
     is_slice: bool = False
+    queued: bool = False
 
     @property
     def accelerators(self) -> int:

@@ -16,9 +16,10 @@ from broker.decide.constraints.constraint import (
     SharedConstraint,
     raised,
 )
-from broker.decide.pairs import Floats, PairFigures, integers, truths
+from broker.decide.pairs import Floats, PairFigures, integers
 from broker.decide.shapes import places
 from broker.decide.tallies import Tally
+from broker.decide.terms import rounded_up, within
 from broker.decide.violations import ViolationKind
 from broker.model.problem import Problem
 from federation.refusals import Refusal, RefusalCode
@@ -29,7 +30,7 @@ def _most(pairs: PairFigures) -> Floats:
         return np.full(1, np.inf)
     rows = pairs.rows
     fits = rows.room.empty_slots >= rows.column("replicas")[:, None]
-    fits &= truths(job.may_queue for job in rows.jobs)[:, None]
+    fits &= pairs.pools.queue_s <= rows.limits("max_queue_s")[:, None]
     fits |= ~pairs.pools.queued
     most = np.where(pairs.pools.queued, pairs.pools.max_pending, np.inf)
     return np.where(fits[pairs.row, pairs.pool], most[pairs.pool], 0.0)
@@ -53,8 +54,8 @@ def _check(placed: Placed) -> Iterator[str]:
         pool = share.pool
         if not pool.queue_of:
             continue
-        if pool.queue is None or not share.job.may_queue:
-            yield f"{share.text}: {'it has none' if pool.queue is None else 'it may not'}"
+        if pool.queue is None or not within(pool.queue.start_s, share.job.max_queue_s):
+            yield f"{share.text}: {'it has none' if pool.queue is None else 'it is too long'}"
             continue
         limits[pool.name] = pool.queue.max_pending
         pending[pool.name] += share.copies
@@ -69,8 +70,12 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
     queue = beside.pool.queue
     if not beside.pool.queue_of or queue is None or beside.too_large:
         return
-    if not beside.job.may_queue:
-        yield Refusal(RefusalCode.NO_QUEUE, beside.pool.name, available="it joins no queue")
+    longest_s = beside.job.max_queue_s
+    if not within(queue.start_s, longest_s):
+        wants = f"a queue of {longest_s:g} s at most" if longest_s else "no queue"
+        takes = rounded_up(queue.start_s)
+        advice = f"max_start_delay {takes:g}s" if longest_s else ""
+        yield Refusal(RefusalCode.NO_QUEUE, beside.pool.name, wants, f"{takes:g} s", advice)
         return
     left = beside.left.get(QUEUE.name, queue.max_pending)
     if left < 1:
@@ -81,8 +86,14 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
     pool = problem.pools[0]
-    if pool.queue is None or refusal.code is RefusalCode.NO_QUEUE:
+    if pool.queue is None:
         return None
+    if refusal.code is RefusalCode.NO_QUEUE:
+        job, wait_s = problem.jobs[0], rounded_up(pool.queue.start_s)
+        if not job.max_queue_s:
+            return None
+        change = raised(refusal, "max_start_delay", job.max_queue_s, wait_s)
+        return replace(problem, jobs=(replace(job, max_queue_s=wait_s),)), change
     before = pool.queue.max_pending
     wider = replace(pool, queue=replace(pool.queue, max_pending=before + 1))
     change = raised(refusal, "max_pending", before, before + 1)

@@ -493,6 +493,9 @@ class AttemptRecord(google.protobuf.message.Message):
     FENCE_AFTER_S_FIELD_NUMBER: builtins.int
     EXTRAS_PER_REPLICA_FIELD_NUMBER: builtins.int
     SUPERSEDED_MS_FIELD_NUMBER: builtins.int
+    QUEUED_FIELD_NUMBER: builtins.int
+    STOP_UNLESS_STARTED_FIELD_NUMBER: builtins.int
+    MOVES_TO_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -549,6 +552,12 @@ class AttemptRecord(google.protobuf.message.Message):
     """its site stops it after so long without contact; 0 = never"""
     superseded_ms: builtins.int
     """since when another attempt counts instead; 0 = this one counts"""
+    queued: builtins.bool
+    """sent to wait in its site's queue: holds nothing until it starts"""
+    stop_unless_started: builtins.bool
+    """the stop is for one that waits: once it has begun it stays"""
+    moves_to: builtins.str
+    """pool (cluster/pool) that is kept for it once it is gone here"""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @property
@@ -619,9 +628,12 @@ class AttemptRecord(google.protobuf.message.Message):
         fence_after_s: builtins.int = ...,
         extras_per_replica: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         superseded_ms: builtins.int = ...,
+        queued: builtins.bool = ...,
+        stop_unless_started: builtins.bool = ...,
+        moves_to: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "extras_per_replica", b"extras_per_replica", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "extras_per_replica", b"extras_per_replica", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "moves_to", b"moves_to", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "queued", b"queued", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_unless_started", b"stop_unless_started", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
 
@@ -1353,6 +1365,7 @@ class CapacityReport(google.protobuf.message.Message):
     LIMITS_FIELD_NUMBER: builtins.int
     WINDOWS_FIELD_NUMBER: builtins.int
     LOCAL_LOAD_FIELD_NUMBER: builtins.int
+    MAX_QUEUED_FIELD_NUMBER: builtins.int
     generation: builtins.int
     as_of_ms: builtins.int
     reflects_dispatch_seq: builtins.int
@@ -1367,6 +1380,8 @@ class CapacityReport(google.protobuf.message.Message):
     """0 = no limit"""
     max_array: builtins.int
     state_reason: builtins.str
+    max_queued: builtins.int
+    """of our jobs that may wait in its queue; 0 = none, or it has no queue"""
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PoolCapacity]: ...
     @property
@@ -1399,9 +1414,10 @@ class CapacityReport(google.protobuf.message.Message):
         limits: Global___SiteLimits | None = ...,
         windows: collections.abc.Iterable[Global___ClosedWindow] | None = ...,
         local_load: Global___LocalLoad | None = ...,
+        max_queued: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["limits", b"limits", "local_load", b"local_load"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "limits", b"limits", "local_load", b"local_load", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state", "state_reason", b"state_reason", "windows", b"windows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["as_of_ms", b"as_of_ms", "generation", b"generation", "limits", b"limits", "local_load", b"local_load", "locally_pending", b"locally_pending", "max_array", b"max_array", "max_queued", b"max_queued", "max_submit", b"max_submit", "pools", b"pools", "reflects_dispatch_seq", b"reflects_dispatch_seq", "reflects_event_seq", b"reflects_event_seq", "start_p50_ms", b"start_p50_ms", "start_p90_ms", b"start_p90_ms", "state", b"state", "state_reason", b"state_reason", "windows", b"windows"]) -> None: ...
 
 Global___CapacityReport: typing_extensions.TypeAlias = CapacityReport
 

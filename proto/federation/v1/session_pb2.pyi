@@ -391,6 +391,7 @@ class Placement(google.protobuf.message.Message):
     WIDTH_FIELD_NUMBER: builtins.int
     MAX_START_DELAY_S_FIELD_NUMBER: builtins.int
     FENCE_AFTER_S_FIELD_NUMBER: builtins.int
+    QUEUED_FIELD_NUMBER: builtins.int
     pool: builtins.str
     accelerator: builtins.str
     replicas: builtins.int
@@ -404,6 +405,8 @@ class Placement(google.protobuf.message.Message):
     """0 = none"""
     fence_after_s: builtins.int
     """stop it after so long without contact with a leader; 0 = never"""
+    queued: builtins.bool
+    """where nothing is free it waits in the site's queue, holding nothing"""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[federation.v1.records_pb2.Run]:
         """empty = not an array"""
@@ -423,8 +426,9 @@ class Placement(google.protobuf.message.Message):
         width: builtins.int = ...,
         max_start_delay_s: builtins.int = ...,
         fence_after_s: builtins.int = ...,
+        queued: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "fence_after_s", b"fence_after_s", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "pool", b"pool", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "fence_after_s", b"fence_after_s", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "pool", b"pool", "queued", b"queued", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
 
 Global___Placement: typing_extensions.TypeAlias = Placement
 
@@ -434,16 +438,20 @@ class Stop(google.protobuf.message.Message):
 
     WHY_FIELD_NUMBER: builtins.int
     GRACE_S_FIELD_NUMBER: builtins.int
+    UNLESS_STARTED_FIELD_NUMBER: builtins.int
     why: builtins.str
     """cancelled | preempted | withdrawn | lost"""
     grace_s: builtins.int
+    unless_started: builtins.bool
+    """only while it waits: one that has begun, or begins, runs on"""
     def __init__(
         self,
         *,
         why: builtins.str = ...,
         grace_s: builtins.int = ...,
+        unless_started: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["grace_s", b"grace_s", "why", b"why"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["grace_s", b"grace_s", "unless_started", b"unless_started", "why", b"why"]) -> None: ...
 
 Global___Stop: typing_extensions.TypeAlias = Stop
 

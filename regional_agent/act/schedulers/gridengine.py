@@ -61,7 +61,7 @@ class GridEngine:
             header=HEADER,
             features=frozenset({
                 Feature.ARRAY, Feature.SET_SLICE, Feature.MAX_RUNTIME, Feature.LIVE_LOGS,
-                Feature.ADOPT,
+                Feature.ADOPT, Feature.QUEUE,
             }),
             first_index=1,
             array_max=10_000,

@@ -51,7 +51,8 @@ _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
-                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES})  # fmt: skip
+                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES,
+                      Feature.QUEUE})  # fmt: skip
 HEADER = r"""TW_LOCAL=$TW_POD
 TW_INDEX=${JOB_COMPLETION_INDEX:+$((JOB_COMPLETION_INDEX + ${TW_OFFSET:-0}))}
 if [ -n "$TW_SERVICE" ]; then

@@ -51,6 +51,8 @@ class Feature(StrEnum):
     """Attempts outlive the agent and are found again after its restart."""
     FENCE = "fence"
     """It stops an attempt by itself when its contact deadline passes: see `Fencing`."""
+    QUEUE = "queue"
+    """What finds nothing free waits in a queue of its own, and starts when something is."""
     SANDBOX = "sandbox"
     """Jobs see neither the agent nor each other."""
     ONE_NODE = "one_node"
@@ -87,6 +89,9 @@ class LaunchOrder:
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
 
+    `queued`: it may have to wait, and its places say only in which pool and on how many
+    accelerators; where it will run the scheduler decides.
+
     `fence_after_s`, where it is not 0: without contact for so long the attempt is stopped, or
     never started. `contact_s` is the last contact before the order, by the clock of `Fencing`.
     """
@@ -111,6 +116,7 @@ class LaunchOrder:
     network: bool = False
     one_node: bool = False
     image: str = ""
+    queued: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""
@@ -301,6 +307,11 @@ class LocalScheduler(Protocol):
         Returns when the wish is durable, not when the attempt has ended. Cancelling an unknown
         uid makes it known as cancelled: a launch that comes after it does not run.
         """
+
+    async def withdraw(self, uid: str) -> bool:
+        """End an attempt unless it, or a task of it, has begun. True: it has ended or will, and
+        never begins; one that was unknown is cancelled. False: it has begun, and runs on as if
+        nothing had been asked."""
 
     async def set_slice(
         self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None

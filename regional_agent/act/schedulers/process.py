@@ -71,7 +71,9 @@ class ProcessScheduler:
         keeper may be another one, and older than this agent."""
         hello = await self._ask("hello")
         self._groups = self._why_no_groups(hello)
-        missing = set() if hello["protocol"] >= PROTOCOL_FENCE else {Feature.FENCE}
+        missing = {Feature.QUEUE}
+        if hello["protocol"] < PROTOCOL_FENCE:
+            missing.add(Feature.FENCE)
         if self._groups:
             missing.add(Feature.CONTROL_GROUPS)
         if self._settings.isolation.sandbox is None or not hello.get("sandbox"):
@@ -140,6 +142,14 @@ class ProcessScheduler:
     async def cancel(self, uid: str, grace_s: int) -> None:
         """See the port."""
         await self._ask("cancel", uid=uid, grace_s=grace_s)
+
+    async def withdraw(self, uid: str) -> bool:
+        """See the port. What the keeper has taken on it starts at once."""
+        state = (await self.status([uid]))[uid]
+        if state.phase not in (Phase.UNKNOWN, Phase.ENDED):
+            return False
+        await self.cancel(uid, 0)
+        return True
 
     async def contact(self, at_s: float) -> None:
         """See `Fencing`."""

@@ -37,7 +37,9 @@ from regional_agent.act.schedulers.simulated_attempt import (
     gravest_of,
     program_of,
 )
+from regional_agent.act.schedulers.simulated_queue import SimQueue
 from regional_agent.session.ledger import Place
+from regional_agent.session.resettle import SiteSeen
 
 BATCH_S = 0.1
 STOPS_S = 0.5
@@ -50,6 +52,7 @@ _FEATURES = frozenset(
         Feature.ADOPT,
         Feature.FENCE,
         Feature.ONE_NODE,
+        Feature.QUEUE,
     }
 )
 
@@ -87,6 +90,8 @@ class SimScheduler:
         self._attempts: dict[str, SimAttempt] = {}
         self._listeners: dict[asyncio.Event, dict[str, None]] = {}
         self.conduct = Conduct()
+        self.queue = SimQueue()
+        self.crowded = asyncio.Event()
 
     # The port ---------------------------------------------------------------------------------
 
@@ -102,15 +107,18 @@ class SimScheduler:
             return Submitted(order.uid, fresh=False)
         if self._rng.uniform(0, 1) < self.conduct.refuse:
             return Refusal(RefusalCode.SUBMIT_FAILED, order.uid, available="the queue is closed")
-        taken = self._taken(order)
+        taken = "" if order.queued else self._taken(order)
         if taken:
             return Refusal(RefusalCode.CAPACITY_TAKEN, order.uid, available=taken)
         first = Runs.of([(0, 0)])
         tasks = first if order.tasks is None else order.tasks
         attempt = SimAttempt(order, self._clock.now_ms(), tasks, order.width)
         self._attempts[order.uid] = attempt
-        delay_s = self.conduct.start_s * self._rng.uniform(0.8, 1.2)
-        attempt.timer = self._later(delay_s, self._begin, attempt)
+        if order.queued:
+            attempt.waiting = True
+            self._seat()
+        else:
+            self._starts_soon(attempt)
         if order.fence_after_s:
             attempt.contact_s = order.contact_s
             self._set_fence(attempt)
@@ -143,6 +151,15 @@ class SimScheduler:
         if attempt.phase is Phase.ENDED or attempt.stopping:
             return
         self._stop(attempt, Outcome(OutcomeKind.CANCELLED), min(grace_s, STOPS_S))
+
+    async def withdraw(self, uid: str) -> bool:
+        """See the port."""
+        await self._asked()
+        attempt = self._attempts.get(uid)
+        if attempt is not None and attempt.begun and not attempt.stopping:
+            return attempt.phase is Phase.ENDED
+        await self.cancel(uid, 0)
+        return True
 
     async def contact(self, at_s: float) -> None:
         """See `Fencing`."""
@@ -221,6 +238,20 @@ class SimScheduler:
 
     # The site itself --------------------------------------------------------------------------
 
+    def crowd(self, for_s: float) -> None:
+        """The site's own users take all that is free, for so long as they say."""
+        self.queue.crowd(self._attempts.values(), self._clock.now_ms() + round(for_s * 1000))
+        self.crowded.set()
+
+    def users_leave(self) -> None:
+        """They are gone: what waits may start."""
+        self.queue.others = ()
+        self._seat()
+
+    def look(self) -> SiteSeen:
+        """What a collector sees of the site."""
+        return self.queue.look(self._attempts.values(), self._clock.now_ms())
+
     def power_fails(self) -> None:
         """Everything that runs or waits here is gone, and nobody saw its end."""
         for attempt in self._attempts.values():
@@ -239,8 +270,16 @@ class SimScheduler:
     def _taken(self, order: LaunchOrder) -> str:
         """No card is given to two attempts, whoever orders it, as the keeper sees to it."""
         wanted = cards_of(order)
+        for held in self.queue.others:
+            places = ((p.pool, p.node, card) for p in held.places for card in p.accelerators)
+            shared = wanted.intersection(places)
+            if shared:
+                pool, node, card = min(shared)
+                return f"{pool} node {node} card {card} is held by users of the site"
         for other in self._attempts.values():
-            shared = wanted & cards_of(other.order) if other.phase is not Phase.ENDED else None
+            if other.phase is Phase.ENDED or other.waiting:
+                continue
+            shared = wanted & cards_of(other.order)
             if shared:
                 pool, node, card = min(shared)
                 return f"{pool} node {node} card {card} is held by {other.order.uid}"
@@ -273,6 +312,14 @@ class SimScheduler:
         """Its grace is used up to the last: that is when a replacement may be next."""
         if self.conduct.fences and attempt.phase is not Phase.ENDED and not attempt.stopping:
             self._stop(attempt, Outcome(OutcomeKind.FENCED), float(attempt.order.grace_s))
+
+    def _starts_soon(self, attempt: SimAttempt) -> None:
+        delay_s = self.conduct.start_s * self._rng.uniform(0.8, 1.2)
+        attempt.timer = self._later(delay_s, self._begin, attempt)
+
+    def _seat(self) -> None:
+        for attempt in self.queue.seat(self._attempts.values()):
+            self._starts_soon(attempt)
 
     def _later(self, delay_s: float, do: object, *args: object) -> asyncio.TimerHandle:
         loop = asyncio.get_running_loop()
@@ -323,6 +370,8 @@ class SimScheduler:
         attempt.phase, attempt.outcome = Phase.ENDED, outcome
         attempt.ended_ms = self._clock.now_ms()
         self._changed(attempt)
+        if any(other.waiting for other in self._attempts.values()):
+            self._seat()
 
     def _changed(self, attempt: SimAttempt) -> None:
         for woken, dirty in self._listeners.items():

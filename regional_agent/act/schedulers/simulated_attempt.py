@@ -53,6 +53,7 @@ class SimAttempt:
     outcome: Outcome | None = None
     wall_ms: int = 0
     stopping: bool = False
+    waiting: bool = False
     timer: asyncio.TimerHandle | None = None
     contact_s: float = 0.0
     fence: asyncio.TimerHandle | None = None

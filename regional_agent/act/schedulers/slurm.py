@@ -61,7 +61,8 @@ _ENDS: Mapping[frozenset[str], OutcomeKind] = {
     states.LOST: OutcomeKind.LOST,
 }
 _BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
-                   Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE})  # fmt: skip
+                   Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE,
+                   Feature.QUEUE})  # fmt: skip
 
 
 class Slurm:

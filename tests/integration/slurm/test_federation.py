@@ -180,3 +180,47 @@ def test_local_jobs_are_local_load(federation: SlurmFederation) -> None:
     until(lambda: free() == 0, 60, "no card of gamma is free")
     gamma.run("scancel", local)
     until(lambda: free() == 16, 60, "all cards of gamma are free again")
+
+
+def test_a_job_waits_in_slurms_own_queue_and_leaves_it_for_a_better_place(
+    federation: SlurmFederation,
+) -> None:
+    """Alpha is full of local jobs; the others take nothing. The job pends in alpha's Slurm. Then
+    beta opens: it is taken back there, confirmed, and only then begins at beta: once."""
+    alpha = federation.sites.clusters["alpha"]
+    for cluster in ("beta", "gamma"):
+        federation.agent(cluster, "pause", "--reason", "kept out of this test")
+    local = alpha.run(
+        "sbatch", "--parsable", "--nodes=2", "--gres=gpu:h100:8", "--output=/dev/null",
+        "--time=20", "--chdir=/tmp", "--wrap=sleep 1200",
+    )  # fmt: skip
+    try:
+        until(lambda: _queue_of(federation, "alpha")["start_p50_ms"], 120, "alpha's queue is known")
+        (job,) = federation.submit([card_job(federation)], "queued")
+        until(lambda: _pends(alpha, job), 60, "it pends in Slurm")
+        shown = federation.call("GET", f"/v1/jobs/{job}")
+        (attempt,) = shown["attempts"]
+        assert attempt["queued"] and attempt["cluster"] == "alpha"
+        assert attempt["expected_start_delay_s"] > 60
+        federation.agent("beta", "resume")
+        done = federation.wait([job], WITHIN_S)[job]
+        assert outcome(done) == "succeeded"
+        assert federation.marks()[f"start {job}/0"] == 1
+        last = federation.call("GET", f"/v1/jobs/{job}")["attempts"]
+        assert [each["cluster"] for each in last] == ["alpha", "beta"]
+        assert last[0]["outcome"]["kind"] == "withdrawn" and last[0]["started_at"] is None
+        assert not _pends(alpha, job)
+    finally:
+        alpha.run("scancel", local)
+        for cluster in ("beta", "gamma"):
+            federation.agent(cluster, "resume")
+
+
+def _queue_of(federation: SlurmFederation, name: str) -> dict[str, Any]:
+    (cluster,) = [c for c in federation.clusters() if c["name"] == name]
+    return cluster["pools"][0]["queue"] or {"start_p50_ms": None}
+
+
+def _pends(cluster: Any, job: str) -> bool:
+    rows = cluster.run("squeue", "--noheader", "--format=%j|%T").splitlines()
+    return any(row.startswith(job) and row.endswith("|PENDING") for row in rows)

@@ -50,7 +50,7 @@ def test_a_fresh_database_is_made_at_the_newest_version(engine: Engine) -> None:
 
 
 def test_a_ledger_of_the_first_version_learns_what_later_ones_know(engine: Engine) -> None:
-    later, fresh = {"fetched_bytes", "cached_bytes"}, dict[str, set[str]]()
+    later, fresh = {"fetched_bytes", "cached_bytes", "queued"}, dict[str, set[str]]()
     with engine.begin() as connection:
         schema.migrate(connection, now_ms=1, migrations=())
         connection.execute(text("DROP INDEX jobs_by_end"))

@@ -32,6 +32,18 @@ def lay_again(place: AttemptDir, order: LaunchOrder, usual: Iterable[tuple[str, 
     lay_program(place, order, usual)
 
 
+def lay(
+    place: AttemptDir,
+    order: LaunchOrder,
+    part: Part,
+    traits: Traits,
+    usual: Iterable[tuple[str, str]],
+) -> None:
+    """The program, and the batch script of a part of an attempt. Raises OSError."""
+    lay_program(place, order, usual)
+    lay_part(place, order, part, traits)
+
+
 def lay_part(place: AttemptDir, order: LaunchOrder, part: Part, traits: Traits) -> None:
     """The batch script of a part of an attempt. Raises OSError."""
     table = ""

@@ -244,28 +244,23 @@ class BatchScheduler:
 
     async def _submit(self, attempt: Attempt, part: Part, traits: Traits) -> str | Refusal:
         if not part.intended_ms:
-            await asyncio.to_thread(self._lay, attempt, part, traits)
+            usual = self._settings.env
+            await asyncio.to_thread(laying.lay, attempt.place, attempt.order, part, traits, usual)
             part.intended_ms = self._clock.now_ms()
             await asyncio.to_thread(attempt.wrote_part, part)
             self._reached("intent-written")
-        array = attempt.order.tasks is not None
-        root = attempt.place.root
         job = Submission(
             name=_name(attempt, part),
             tag=tag_of(attempt, part),
             order=attempt.order,
-            script=root / f"job-{part.nth}.sh",
+            script=attempt.place.root / f"job-{part.nth}.sh",
             work=attempt.place.work,
-            log=root / "job.log",
-            indices=part.indices if array else None,
+            log=attempt.place.root / "job.log",
+            indices=part.indices if attempt.order.tasks is not None else None,
             width=part.width,
         )
         async with self._room:
             return await self._system.submit(job)
-
-    def _lay(self, attempt: Attempt, part: Part, traits: Traits) -> None:
-        laying.lay_program(attempt.place, attempt.order, self._settings.env)
-        laying.lay_part(attempt.place, attempt.order, part, traits)
 
     async def _refused(self, attempt: Attempt, refusal: Refusal) -> Refusal:
         """It never ran and never will: nothing of it is kept, unless a part of it runs."""
@@ -292,6 +287,16 @@ class BatchScheduler:
             await self._follower.scan([attempt])
             await self._follower.stop([attempt])
         self._follower.wake()
+
+    async def withdraw(self, uid: str) -> bool:
+        """See the port. Its claim decides: whoever has that first, a script or this."""
+        await self._ready()
+        async with self._locks[uid]:
+            attempt = self._attempts.get(uid)
+            if attempt is not None and not await asyncio.to_thread(shelf.take_back, attempt):
+                return False
+            await self.cancel(uid, 0)
+            return True
 
     async def set_slice(
         self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None

@@ -17,6 +17,8 @@ from regional_agent.act.schedulers.batch.pack import Pack
 from regional_agent.act.schedulers.batch.packs import restore_packs
 from regional_agent.act.schedulers.batch.parts import Part
 
+_DROPPED = "dropped"
+
 
 def take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
     """Claim tasks so that no script can; returns those that were free."""
@@ -27,11 +29,26 @@ def take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
         path = path.with_name(f"{task}.{part.nth}") if again else path
         try:
             with path.open("x") as file:
-                file.write(f"dropped {part.nth}\n")
+                file.write(f"{_DROPPED} {part.nth}\n")
         except FileExistsError:
             continue
         taken.append(task)
     return Runs.of((task, task) for task in taken)
+
+
+def take_back(attempt: Attempt) -> bool:
+    """Take the claim of an attempt that has not begun; False where a script has it. Asked again it
+    says the same, also after a crash in between. An array has begun with its first task."""
+    if attempt.outcome is not None or attempt.cancel is not None:
+        return True
+    if attempt.started or attempt.ended or attempt.order.tasks is not None:
+        return not attempt.started and not attempt.ended
+    for part in attempt.parts:
+        for task in part.tasks.difference(take_claims(attempt, part, part.tasks)):
+            claim = attempt.place.root / "claims" / str(task)
+            if not claim.read_text().startswith(_DROPPED):
+                return False
+    return True
 
 
 def restore_all(state: Path) -> list[Attempt]:

@@ -163,14 +163,18 @@ def test_a_job_that_says_nothing_of_its_time_pays_for_waiting_what_the_queue_say
             assert plan.cost_usd == pytest.approx(1 + start_s / 3600)
 
 
-def test_a_job_that_may_not_join_a_queue_joins_none_and_is_told_so() -> None:
+def test_a_job_joins_no_queue_that_is_longer_than_it_may_wait_and_is_told_so() -> None:
     problem = problem_of(
-        pools=[a_pool(free_nodes={"8": 0}, queue=FIVE_MINUTES)], jobs=[a_job(may_queue=False)]
+        pools=[a_pool(free_nodes={"8": 0}, queue=FIVE_MINUTES)], jobs=[a_job(max_queue_s=299)]
     )
     plan = decide(problem)
     assert plan.assignments == () and not options_of(problem)
     assert plan.unplaced[0].refusal.code is RefusalCode.NO_CAPACITY
     (row,) = [item for item in candidates(problem, problem.jobs[0], plan) if item.queued]
     assert row.refusals[0].code is RefusalCode.NO_QUEUE
+    assert change_for(problem, "queue of p0") == "max_start_delay 299 -> 300"
     forced = replace(plan, assignments=(Assignment("j0", "p0", 1, queued=True),), unplaced=())
-    assert any("it may not" in violation.text for violation in verify(problem, forced))
+    assert any("too long" in violation.text for violation in verify(problem, forced))
+    for most_s, queued in ((None, True), (300, True), (0, False)):
+        jobs = tuple(replace(job, max_queue_s=most_s) for job in problem.jobs)
+        assert bool(decide(replace(problem, jobs=jobs)).assignments) is queued

@@ -1,0 +1,126 @@
+"""Jobs in the queues of sites: joined where that is best, left for a better place, begun once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.simulator.run import Result
+from tests.simulation.federations import fault as any_fault
+from tests.simulation.federations import job, moments, pool, simulate
+
+NEAR = pool("near", price_usd_per_accelerator_hour=1, free_nodes={8: 1})
+DEAR = pool("far", price_usd_per_accelerator_hour=10, free_nodes={8: 1})
+LIKE = pool("far", price_usd_per_accelerator_hour=1, free_nodes={8: 1})
+
+
+def fault(kind: str, at: float | str, lasts: float, target: str = "", **rest: Any) -> Any:
+    """Users who leave when they said, unless said otherwise."""
+    return any_fault(kind, at, lasts, target, **({"share": 1} | rest))
+
+
+def an_hour(name: str = "one", at: float = 10, lasts: float = 600, **rest: Any) -> dict[str, Any]:
+    spec = {"expected_runtime": "1h", **rest.pop("spec", {})}
+    return job(name, at, lasts, spec=spec, **rest)
+
+
+def begun(result: Result) -> list[str]:
+    """Who began at which site, in order."""
+    return [line.split(" ", 1)[1] for line in result.transcript if " starts j" in line]
+
+
+def test_a_queue_is_joined_where_what_is_free_is_ten_times_dearer() -> None:
+    """Five minutes behind the site's own users, or at once at ten times the price."""
+    result = simulate([an_hour()], [fault("crowd", 1, 300, "near")], [NEAR, DEAR])
+    assert result.metrics["succeeded"] == 1
+    (start,) = moments(result, "near starts")
+    assert 301 <= start < 303 and not moments(result, "far starts")
+
+
+def test_a_queue_of_hours_is_not_joined_to_save_half() -> None:
+    result = simulate([an_hour()], [fault("crowd", 1, 4500, "near")], [NEAR, pool("far")])
+    assert len(moments(result, "far starts")) == 1 and not moments(result, "placed at near")
+
+
+@pytest.mark.parametrize("jobs", [3, 9])
+def test_no_more_jobs_wait_at_a_site_than_may(jobs: int) -> None:
+    """The rest waits at the broker, with a reason, and starts as places come free."""
+    result = simulate(
+        [an_hour(count=jobs, cards=4)], [fault("crowd", 1, 300, "near")], [NEAR], settle=4000
+    )
+    assert result.metrics["succeeded"] == jobs
+    before = [at for at in moments(result, "placed at near") if at < 301]
+    assert len(before) == min(jobs, 4)
+
+
+def test_a_job_leaves_its_queue_when_a_better_place_opens() -> None:
+    """The far site takes nothing for two minutes; what waits at the near one, for ten, then goes
+    there: not before it is gone from the queue, and it begins once."""
+    result = simulate(
+        [an_hour()],
+        [fault("crowd", 1, 600, "near"), fault("pause", 1, 120, "far")],
+        [NEAR, pool("far", price_usd_per_accelerator_hour=1.05, free_nodes={8: 1})],
+    )
+    (start,) = moments(result, "far starts")
+    assert 121 <= start < 150 and not moments(result, "near starts")
+    (gone,) = moments(result, "-1 ended at near")
+    (placed,) = moments(result, "-2 placed at far")
+    assert gone < placed < start and result.metrics["withdrawals"] == 1
+
+
+def test_a_job_stays_where_little_is_gained() -> None:
+    """Half a minute of waiting is below the margin."""
+    result = simulate(
+        [an_hour()],
+        [fault("crowd", 1, 150, "near"), fault("pause", 1, 130, "far")],
+        [NEAR, LIKE],
+    )
+    assert len(moments(result, "near starts")) == 1 and result.metrics["withdrawals"] == 0
+
+
+def test_what_has_begun_meanwhile_stays() -> None:
+    """The near site's users leave long before they said, while nobody hears of it; the far one
+    opens just before. The broker takes the job back and is told that it runs: it stays."""
+    result = simulate(
+        [an_hour()],
+        [
+            fault("crowd", 1, 200, "near", share=0.1),
+            fault("pause", 1, 195, "far"),
+            fault("partition", 195, 20, "near"),
+        ],
+        [NEAR, LIKE],
+        settle=7200,
+    )
+    assert len(begun(result)) == 1 and len(moments(result, "near starts")) == 1
+    assert result.metrics["succeeded"] == 1 and result.metrics["withdrawals"] == 0
+    assert moments(result, "-1 is to leave near for far/h100")
+
+
+MOVING = [fault("crowd", 1, 900, "near"), fault("pause", 1, 120, "far")]
+
+
+@pytest.mark.parametrize(("kind", "target"), [("broker_crash", ""), ("agent_crash", "near")])
+def test_a_move_survives_a_crash_at_any_of_its_steps(kind: str, target: str) -> None:
+    """Just before and just after each of them; whatever is told late or twice, it begins once."""
+    whole = simulate([an_hour()], MOVING, [NEAR, LIKE])
+    steps = ("is to leave near", "-1 ended at near", "-2 placed", "-2 reserved", "far starts")
+    for step in steps:
+        (at,) = moments(whole, step)
+        for crash in (at - 0.002, at + 0.001):
+            result = simulate([an_hour()], [*MOVING, fault(kind, crash, 15, target)], [NEAR, LIKE])
+            assert len(begun(result)) == 1 and result.metrics["succeeded"] == 1, (step, crash)
+
+
+def test_queues_under_ambiguous_commits() -> None:
+    result = simulate(
+        [an_hour(count=6, cards=2), an_hour("two", 60, count=3, cards=4)],
+        [
+            fault("store_ambiguous", 5, 300, share=0.4),
+            fault("crowd", 1, 400, "near"),
+            fault("pause", 1, 120, "far"),
+        ],
+        [NEAR, LIKE],
+        settle=4000,
+    )
+    assert result.metrics["succeeded"] == 9 and len(begun(result)) == 9
