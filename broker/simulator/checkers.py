@@ -20,6 +20,8 @@ from broker.state.projection import Projection
 NowS = Callable[[], float]
 Say = Callable[[str], None]
 METER_SLACK_S = 3.0
+PLACED_MAX_S = 120.0
+"""From placed to running or back, whatever a site does: longer is no way to a start."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,9 @@ class Auditor:
 
     # At the end -------------------------------------------------------------------------------
 
-    async def conclude(self, ledger: MemoryLedger, submitted: set[str]) -> None:
+    async def conclude(
+        self, ledger: MemoryLedger, submitted: set[str], now_s: float
+    ) -> None:
         """Everything that can only be looked at once it is over."""
         in_ledger = {e.job: e for e in (await ledger.jobs(JobFilter(limit=500))).jobs}
         for job_id in sorted(submitted):
@@ -110,7 +114,7 @@ class Auditor:
             if job is None:
                 self.truth.wrong(f"{job_id} was acknowledged and is nowhere")
             elif job_id not in self.ended:
-                self._waits_for_a_reason(job)
+                self._waits_for_a_reason(job, now_s)
             else:
                 self._tells_the_truth(job)
                 if len(submitted) <= 500 and job_id not in in_ledger:
@@ -122,12 +126,16 @@ class Auditor:
         for subject in sorted(self.phases):
             await self._explained(ledger, subject)
 
-    def _waits_for_a_reason(self, job: Job) -> None:
+    def _waits_for_a_reason(self, job: Job, now_s: float) -> None:
         """Liveness: what has not ended runs, or waits for something that has a name."""
         if job.phase is JobPhase.RUNNING:
             if not any(span.job == job.id for span in self.truth.running.values()):
                 self.truth.wrong(f"{job.id} is said to run, and runs nowhere")
-        elif job.phase is JobPhase.PLACED or not job.reason_code:
+        elif job.phase is JobPhase.PLACED:
+            since_s = self.phases[job.id][-1][0]
+            if now_s - since_s > PLACED_MAX_S:
+                self.truth.wrong(f"{job.id} is placed since {since_s:.3f} s, and does not start")
+        elif not job.reason_code:
             self.truth.wrong(f"{job.id} is {job.phase.value} for no reason")
 
     def _tells_the_truth(self, job: Job) -> None:

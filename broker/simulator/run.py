@@ -159,7 +159,9 @@ class _Run:
             await world.begin(self._tenants(), self._routing)
             faults = Faults(world, self._scenario.faults)
             await self._live(faults)
-            await world.auditor.conclude(world.ledger, self._submitted)
+            await world.auditor.conclude(
+                world.ledger, self._submitted, world.loop.time()
+            )
             return Result(
                 await measure(world, self._acknowledged_s),
                 tuple(world.truth.violations),

@@ -113,7 +113,7 @@ def an_attempt(**changes: object) -> Attempt:
 ENDED = {"phase": JobPhase.ENDED, "outcome": Outcome(OutcomeKind.SUCCEEDED), "ended_ms": 5}
 
 
-def audited(*puts: Put, submitted: tuple[str, ...] = (JOB,)) -> list[str]:
+def audited(*puts: Put, later_s: float = 0.0, submitted: tuple[str, ...] = (JOB,)) -> list[str]:
     """What an auditor finds in a store written by hand, with nothing true behind it."""
     loop = SimLoop()
 
@@ -130,7 +130,7 @@ def audited(*puts: Put, submitted: tuple[str, ...] = (JOB,)) -> list[str]:
         for put in puts:
             await store.txn(Txn(then=(put,)))
             await asyncio.sleep(1)
-        await auditor.conclude(MemoryLedger(), set(submitted))
+        await auditor.conclude(MemoryLedger(), set(submitted), loop.time() + later_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -170,6 +170,12 @@ def test_a_job_nobody_submitted() -> None:
 def test_a_wait_without_a_reason() -> None:
     assert "for no reason" in audited(job_put())[0]
     assert audited(job_put(reason_code="no_capacity")) == []
+
+
+def test_a_placed_job_that_never_starts() -> None:
+    placed = job_put(phase=JobPhase.PLACED)
+    assert "does not start" not in " ".join(audited(placed))
+    assert "does not start" in " ".join(audited(placed, later_s=600.0))
 
 
 def test_a_run_that_is_nowhere() -> None:
