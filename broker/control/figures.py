@@ -107,7 +107,12 @@ class NamedFigures(Collector):
             "Events a site's newest report reflects and the leader has not committed.",
             labels=("cluster",),
         )
+        waiting = GaugeMetricFamily(
+            "tradewind_site_queue_attempts", "Attempts that wait in a site's own queue.",
+            labels=("cluster",),
+        )  # fmt: skip
         term = self._standing.office.term
+        queued = Counter(a.cluster for a in term.books.in_queues.values()) if term else Counter()
         for name, view in sorted(self._standing.sites.fleet().clusters.items()):
             connected.add_metric((name,), int(view.connected))
             for kind, received_ms in _received(view):
@@ -118,13 +123,8 @@ class NamedFigures(Collector):
                 committed = term.books.event_seqs.get(name, 0)
                 behind = view.capacity.reflects_event_seq - committed
                 lags.add_metric((name,), max(behind, 0))
-        waiting = GaugeMetricFamily(
-            "tradewind_site_queue_attempts", "Attempts that wait in a site's own queue.",
-            labels=("cluster",),
-        )  # fmt: skip
-        in_queues = term.books.in_queues.values() if term is not None else ()
-        for name, count in sorted(Counter(a.cluster for a in in_queues).items()):
-            waiting.add_metric((name,), count)
+            if term is not None:
+                waiting.add_metric((name,), queued[name])
         yield from (connected, ages, expiries, lags, waiting)
 
 
