@@ -159,10 +159,14 @@ def test_the_sites_people_see_and_end_jobs(federation: SlurmFederation) -> None:
         [card_job(federation, 120, placement={"clusters": ["beta"]})], "killed-at-the-site"
     )
     until(lambda: federation.marks()[f"start {job}/0"], 60, "it runs")
-    rows = json.loads(federation.agent("beta", "jobs", "--json"))
-    (row,) = [row for row in rows if row["job"] == job]
-    assert row["phase"] == "running"
-    federation.agent("beta", "kill", row["uid"], "--grace-s", "1")
+
+    def row() -> dict[str, Any]:
+        rows = json.loads(federation.agent("beta", "jobs", "--json"))
+        (found,) = [row for row in rows if row["job"] == job]
+        return found
+
+    until(lambda: row()["phase"] == "running", 60, "its agent has seen it run")
+    federation.agent("beta", "kill", row()["uid"], "--grace-s", "1")
     assert outcome(federation.wait([job], 60)[job]) == "cancelled"
 
 
