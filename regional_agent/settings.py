@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from federation.log_lines import LogFormat
 from federation.units import parse_bytes, parse_duration_s
@@ -81,6 +88,10 @@ class PoolSettings(Part):
     memory_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(alias="memory")]
     simulated: bool = False
     domain: str = ""
+    racks: Annotated[
+        dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=1, le=100_000)]],
+        Field(max_length=4_096),
+    ] = {}
     extras: Annotated[
         dict[
             Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?$")],
@@ -89,8 +100,17 @@ class PoolSettings(Part):
         Field(max_length=64),
     ] = {}
 
+    @model_validator(mode="after")
+    def _check_racks(self) -> PoolSettings:
+        if self.racks and self.domain:
+            raise ValueError(f"{self.name}: give either domain or racks")
+        if self.racks and sum(self.racks.values()) != self.nodes:
+            stated = sum(self.racks.values())
+            raise ValueError(f"{self.name}: racks have {stated} nodes, the pool {self.nodes}")
+        return self
+
     def pool(self) -> Pool:
-        """As the ledger takes it."""
+        """As the ledger takes it; racks take the nodes in their order."""
         return Pool(
             name=self.name,
             accelerator=self.accelerator,
@@ -101,6 +121,7 @@ class PoolSettings(Part):
             simulated=self.simulated,
             domain=self.domain,
             extras=tuple(sorted(self.extras.items())),
+            racks=tuple(rack for rack, nodes in self.racks.items() for _ in range(nodes)),
         )
 
 

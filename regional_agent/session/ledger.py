@@ -35,7 +35,8 @@ class Place:
 class Pool:
     """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots.
     `cards`: UUIDs of all its accelerators, where they are known. `extras`: other things that are
-    counted, over the whole pool."""
+    counted, over the whole pool. `racks`: by node index the rack or switch it is in ("" = not
+    known), where they differ; empty: `domain` is that of all nodes."""
 
     name: str
     accelerator: str
@@ -47,6 +48,13 @@ class Pool:
     domain: str = ""
     cards: tuple[str, ...] = ()
     extras: Counts = ()
+    racks: tuple[str, ...] = ()
+
+    def rack(self, node: int) -> str:
+        """The rack or switch of a node; "" where it is not known."""
+        if not self.racks:
+            return self.domain
+        return self.racks[node] if node < len(self.racks) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +256,7 @@ class Ledger:
     def groups(self, pool: Pool, without: frozenset[int] = frozenset()) -> tuple[NodeGroup, ...]:
         """What is free in one pool, leaving out the nodes with indices in `without`."""
         nodes = enumerate(self._nodes(pool))
-        return _groups(pool, [node for index, node in nodes if index not in without])
+        return _groups(pool, [(pool.rack(i), node) for i, node in nodes if i not in without])
 
     def free_on(self, pool: Pool) -> tuple[NodeFree, ...]:
         """What is free on each node of a pool."""
@@ -319,9 +327,11 @@ def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> t
     return tuple(places)
 
 
-def _groups(pool: Pool, nodes: list[NodeFree]) -> tuple[NodeGroup, ...]:
+def _groups(pool: Pool, nodes: list[tuple[str, NodeFree]]) -> tuple[NodeGroup, ...]:
+    """Nodes with their racks as groups of those alike."""
     alike = Counter(
-        (len(n.accelerators), max(n.cpus_milli, 0), max(n.memory_bytes, 0)) for n in nodes
+        (len(n.accelerators), max(n.cpus_milli, 0), max(n.memory_bytes, 0), rack)
+        for rack, n in nodes
     )
     return tuple(
         NodeGroup(
@@ -333,10 +343,10 @@ def _groups(pool: Pool, nodes: list[NodeFree]) -> tuple[NodeGroup, ...]:
             free_cpus_milli=cpus_milli,
             memory_bytes=pool.memory_bytes,
             free_memory_bytes=memory_bytes,
-            domain=pool.domain,
+            domain=rack,
             simulated=pool.simulated,
         )
-        for (free, cpus_milli, memory_bytes), count in sorted(alike.items(), reverse=True)
+        for (free, cpus_milli, memory_bytes, rack), count in sorted(alike.items(), reverse=True)
     )
 
 

@@ -1662,6 +1662,7 @@ class NodeGroup(google.protobuf.message.Message):
     memory_bytes: builtins.int
     free_memory_bytes: builtins.int
     domain: builtins.str
+    """rack or lowest switch they share; groups of a pool may differ"""
     @property
     def free_by_level(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LevelFree]: ...
     def __init__(

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -53,6 +54,15 @@ def test_free_is_what_is_there_less_what_is_held() -> None:
     assert part.free_memory_bytes == 511 * GIB
     assert (part.total, part.cpus_milli, part.memory_bytes) == (8, 64_000, 512 * GIB)
     assert part.domain == "rack1"
+
+
+def test_nodes_of_different_racks_are_different_groups() -> None:
+    pool = replace(H100, domain="", racks=("r1", "r1", "r2"))
+    (report,) = capacity_report(1, Ledger((pool,)), NOW).pools
+    assert {(g.domain, g.count) for g in report.groups} == {("r1", 2), ("r2", 1)}
+    (report,) = capacity_report(1, Ledger((pool,)), NOW, {"h100": frozenset({2})}).pools
+    assert {(g.domain, g.count) for g in report.groups} == {("r1", 2)}
+    assert [replace(pool, nodes=4).rack(n) for n in range(4)] == ["r1", "r1", "r2", ""]
 
 
 def test_unschedulable_nodes_are_not_there() -> None:

@@ -62,6 +62,8 @@ def test_no_file_is_no_fault_unless_it_was_named(tmp_path):
         ("inventory: [{name: a, cpus: 1, memory: 64}]", "memory"),
         ("inventory: [{name: a, cpus: 0, memory: 1GiB}]", "cpus"),
         ("inventory: [{name: A, cpus: 1, memory: 1GiB}]", "name"),
+        ("inventory: [{name: a, cpus: 1, memory: 1GiB, racks: {r: 2}}]", "racks have 2 nodes"),
+        ("inventory: [{name: a, cpus: 1, memory: 1GiB, domain: q, racks: {r: 1}}]", "either"),
         ("inventory: [{name: a, cpu: 1, memory: 1GiB}]", "did you mean cpus"),
         ("inventory: [{name: a, accelerator: H99, cpus: 1, memory: 1GiB}]", "H99"),
         (
