@@ -36,6 +36,7 @@ from broker.control.leadership import Candidate
 from broker.control.observing import Observer
 from broker.control.office import Office, OfficePorts
 from broker.control.policy_trial import PolicyTrial, TrialPorts
+from broker.control.preemption_records import read_preemptions
 from broker.control.recording import Recorder
 from broker.control.replicas import Replicas
 from broker.control.service import ControlService
@@ -144,7 +145,11 @@ def build(
         candidate=candidate,
         sites=sites,
         replicas=replicas,
-        starts=StartBook(backends.ledger, lambda: read_identities(projection)),
+        starts=StartBook(
+            backends.ledger,
+            lambda: read_identities(projection),
+            lambda: read_preemptions(projection),
+        ),
         api_url=settings.public_api_url,
         ttl_s=settings.leader_ttl_s,
         heartbeat_ms=settings.heartbeat_ms,

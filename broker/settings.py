@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import re
+from datetime import date, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -14,6 +16,7 @@ import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -49,9 +52,17 @@ def _is_ip(name: str) -> bool:
     return True
 
 
-def _instant(value: str) -> str:
+def _instant(value: object) -> str:
+    """RFC 3339 text of a day, or of a time with its offset; YAML reads either as such by itself."""
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    elif isinstance(value, date) or (isinstance(value, str) and _DAY.fullmatch(value)):
+        value = f"{value}T00:00:00Z"
     parse_rfc3339_ms(value)
-    return value
+    return str(value)
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class TypedRtt(BaseModel):
@@ -63,7 +74,7 @@ class TypedRtt(BaseModel):
     b: str
     rtt_ms: Annotated[float, Field(gt=0, le=2000)]
     source: str
-    as_of: Annotated[str, AfterValidator(_instant)]
+    as_of: Annotated[str, BeforeValidator(_instant)]
 
 
 class TypedLink(BaseModel):
@@ -77,7 +88,7 @@ class TypedLink(BaseModel):
     gbps: Annotated[float, Field(ge=0, le=100_000)] = 0.0
     """10^9 bits a second; 0 = not known."""
     source: str
-    as_of: Annotated[str, AfterValidator(_instant)]
+    as_of: Annotated[str, BeforeValidator(_instant)]
 
 
 class BrokerSettings(BaseModel):
@@ -229,7 +240,7 @@ def read_settings(path: Path | None) -> BrokerSettings:
     if path is not None:
         try:
             loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:  # YAML reads days: some are none
             raise SettingsError(f"{path}: {error}") from error
         if loaded is not None and not isinstance(loaded, dict):
             raise SettingsError(f"{path}: a mapping of settings is expected")

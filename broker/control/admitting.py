@@ -187,7 +187,7 @@ class Admitting:
             )
             for w, job in found
         ]
-        scene = self._scene(world, builder, wishes)
+        scene = self.scene(world, builder, wishes)
         lost = [(w, job) for w, job in found if w.members]
         lost += [(w, builder.job(w)) for w in recovering]
         self.holds = self._held(scene, lost)
@@ -202,7 +202,7 @@ class Admitting:
         jobs = [builder.job(part) for part in parts]
         runtime_s = one.spec.max_runtime_s or RUNTIME_UNKNOWN_S
         wishes = [Wish(as_one(job), runtime_s=runtime_s) for job in jobs]
-        scene = self._scene(world, builder, [*self.waits, *wishes])
+        scene = self.scene(world, builder, [*self.waits, *wishes])
         names = {pool.name for pool in scene.pools}
         holds = tuple(hold for hold in self.holds if hold.pool in names)
         admission = admit(scene, Standing(self.past, holds), self.rules)
@@ -220,7 +220,7 @@ class Admitting:
             if admitted is not None:
                 yield governed_by(admitted.rules.policies, one.accelerators, spot=spot)
 
-    def _scene(self, world: World, builder: ProblemBuilder, wishes: Sequence[Wish]) -> Scene:
+    def scene(self, world: World, builder: ProblemBuilder, wishes: Sequence[Wish]) -> Scene:
         return Scene(
             wishes=wishes,
             pools=builder.worked_out,

@@ -41,7 +41,9 @@ from broker.control.policy_book import PolicyBook
 from broker.control.queue_place import Place, place_in
 from broker.control.room import Line, ahead_of, rooms
 from broker.control.sites import Sites
+from broker.control.turn_advice import same_class, turns_in, waits_for_turn, with_turn
 from broker.control.viewing import Viewer
+from broker.decide.admission.turns import Turns
 from broker.decide.explain import Explanation, explain_copy, explain_unplaced
 from broker.feedback.decision_entries import DecisionDays
 from broker.feedback.ports import FeedbackUnavailable, JobEntry, JobFilter, Ledger
@@ -214,8 +216,11 @@ class Explainer:
         place = place_in(self._office.last_cycle, job.id) if leading else None
         if place is None:
             return None
-        blobs, said_s = blobs_of(spec), self._office.said_runtime_s
-        told = await asyncio.to_thread(_answer_in_queue, place, self.world(), said_s, blobs)
+        said_s, world, term = self._office.said_runtime_s, self.world(), self._office.term
+        turns = turns_in(term.admitting, world, place) if term and waits_for_turn(place) else None
+        told = await asyncio.to_thread(
+            _answer_in_queue, (place, turns), world, said_s, blobs_of(spec)
+        )
         return {**told, "policies": list(place.cycle.policies.get(place.head, ()))}
 
     def _rooms(self, problem: Problem, plan: Plan, world: World) -> Rooms:
@@ -362,15 +367,21 @@ def _answer(
 
 
 def _answer_in_queue(
-    place: Place, world: World, said_s: Callable[[str], int | None], blobs: Mapping[str, int]
+    standing: tuple[Place, Turns | None],
+    world: World,
+    said_s: Callable[[str], int | None],
+    blobs: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Why a job waits beside all that the last cycle decided, and when it will start."""
-    cycle, job = place.cycle, place.job
+    """Why a job waits beside all that the last cycle decided, and when it will start. `standing`:
+    its place, and where it waits for its turn the queue around it."""
+    (place, turns), cycle, job = standing, standing[0].cycle, standing[0].job
     problem, plan = cycle.problem, cycle.decided.plan
     attempts = [a for of_cluster in world.attempts.values() for a in of_cluster]
     line = Line(problem, plan, attempts, said_s, world.now_ms)
     found = rooms(line, job, place.ahead(line))
     waits = explain_copy(problem, plan, job)
+    if turns is not None:
+        waits = with_turn(waits, turns, place.head)
     return {
         "chosen": None,
         "candidates": job_rows(problem, job, plan, world, (blobs, found)),
@@ -383,6 +394,6 @@ def _answer_in_queue(
 
 def _why(plan: Plan, job_id: str) -> str:
     for unplaced in plan.unplaced:
-        if unplaced.job == job_id:  # the reason nearest to a start, as the cycle records it
+        if same_class(unplaced.job, job_id):  # the reason nearest to a start
             return f"waits: {unplaced.refusal.text}"
     return "waits: no cluster has joined and reported yet"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from broker.control.admitting import Admitting
 from broker.control.books import Admitted, Books
 from broker.control.build_problem import ProblemBuilder, Waiting, World
+from broker.control.spot_share import with_spot_left
 from broker.decide.admission.holds import set_aside
 from broker.decide.admission.making_room import Stop, Stops
 from broker.decide.admission.moving import LOOKED_AT_MAX, Move, Mover, moving
@@ -61,6 +62,10 @@ class Mobility:
         builder = ProblemBuilder(world, waiting)
         for _ in builder.pools():
             await asyncio.sleep(0)
+        spot = {pool.name for pool in builder.worked_out if pool.spot}
+        there = [attempt.pool in spot for attempt, _, _ in movable]
+        governed = self.admitting.governed(world.fleet)
+        waiting = with_spot_left(list(zip(waiting, there, strict=True)), governed)
         movers = []
         for number, (attempt, job, _) in enumerate(movable):
             asked = builder.job(waiting[number])

@@ -25,6 +25,7 @@ from broker.control.mobility import Mobility
 from broker.control.observing import Observer
 from broker.control.orders import Orders
 from broker.control.policy_book import PolicyBook
+from broker.control.preemption_records import PreemptionKeeper
 from broker.control.preparing import Preparer, PreparerPorts
 from broker.control.replicas import Replicas
 from broker.control.share_book import ShareBook, read_past
@@ -151,6 +152,7 @@ class Office:
                 await self._caught_up(leadership)
                 term = self._open_term(leadership)
                 await term.leader.take_over()
+                self._ports.starts.take_over()
                 self.term = term
                 tasks.create_task(term.leader.run(), name="leader")
                 tasks.create_task(term.cycles.run(), name="cycles")
@@ -161,6 +163,8 @@ class Office:
                 tasks.create_task(term.deadlines.run(), name="deadlines")
                 keeper = WaitKeeper(term.waits, term.books, term.committer)
                 tasks.create_task(keeper.run(), name="predictions")
+                seen = PreemptionKeeper(self._ports.starts.preemptions, term.committer)
+                tasks.create_task(seen.run(), name="preemptions")
                 tasks.create_task(self._ports.starts.rebuild(), name="starts")
                 tasks.create_task(self._compact(), name="compaction")
         finally:

@@ -44,6 +44,26 @@ def with_spot_shares(waiting: Sequence[Waiting], running: Iterable[Governed]) ->
     return found
 
 
+def with_spot_left(
+    movers: Sequence[tuple[Waiting, bool]], running: Iterable[Governed]
+) -> list[Waiting]:
+    """What runs and may move (`True` for what is on spot now), in that order: it may use spot if it
+    does already, or as far as its policy's share of all that runs is not used up."""
+    if not any(one.ruling and one.ruling.spot_share for one, _ in movers):
+        return [one for one, _ in movers]
+    left = _left([replace(one, copies=0) for one, _ in movers], running)
+    found: list[Waiting] = []
+    for one, there in movers:
+        share, gang = one.ruling.spot_share if one.ruling else None, _accelerators(one)
+        if share is None or there or left[share] >= gang:
+            if share is not None and not there:
+                left[share] -= gang
+            found.append(one)
+        else:
+            found += _parts(one, 0)
+    return found
+
+
 def _left(
     waiting: Sequence[Waiting], running: Iterable[Governed]
 ) -> dict[tuple[float, str], float]:

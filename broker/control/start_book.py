@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.feedback.ports import AttemptEntry, FeedbackUnavailable, Ledger
 from broker.model.jobs import Attempt
-from broker.sense.preemptions import Preemptions
+from broker.sense.preemptions import Preemptions, Seen
 from broker.sense.start_delay import SAMPLES, StartDelays, StartSample, start_sample
 
 REFRESH_S = 60.0
@@ -20,13 +20,19 @@ log = logging.getLogger("tradewind.starts")
 
 
 class StartBook:
-    """Starts as this replica knows them. `delays` is what decisions read; `preemptions` what it
-    saw of runs that were cut short, since it began to lead."""
+    """Starts as this replica knows them. `delays` is what decisions read; `preemptions` what was
+    seen of runs that were cut short."""
 
-    def __init__(self, ledger: Ledger, clusters: Callable[[], Iterable[str]]) -> None:
-        """`clusters`: all that are known now."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        clusters: Callable[[], Iterable[str]],
+        recorded: Callable[[], Mapping[tuple[str, str], Seen]] = dict,
+    ) -> None:
+        """`clusters`: all that are known now. `recorded`: preemptions that leaders wrote down."""
         self._ledger = ledger
         self._clusters = clusters
+        self._recorded = recorded
         self.delays = StartDelays()
         self.preemptions = Preemptions()
 
@@ -41,6 +47,11 @@ class StartBook:
         )
         if sample is not None:
             self.delays.observe(sample)
+
+    def take_over(self) -> None:
+        """Go on from the preemptions that leaders wrote down. Done by a new leader once it has
+        adopted what it found: ends that it closes again then are in the record already."""
+        self.preemptions.take_over(self._recorded())
 
     async def rebuild(self) -> None:
         """Learn what the ledger knows, the oldest start first. A ledger that is away leaves what
@@ -60,6 +71,7 @@ class StartBook:
         """Read the ledger again and again while another replica leads; for ever."""
         while True:
             if not leading():
+                self.take_over()
                 await self.rebuild()
             await asyncio.sleep(REFRESH_S)
 

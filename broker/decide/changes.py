@@ -12,7 +12,7 @@ from broker.decide.floors import greedy
 from broker.decide.greedy import Floor
 from broker.decide.reasons import Reasons
 from broker.decide.terms import rounded_up
-from broker.model.problem import Problem
+from broker.model.problem import NodeGroup, Problem
 from federation.refusals import Refusal, RefusalCode
 
 _ROUNDS = 8
@@ -21,11 +21,13 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Changes that together start one copy in a pool; confirmed by deciding again."""
+    """Changes that together start one copy in a pool; confirmed by deciding again. `added`: free
+    places that are among them."""
 
     pool: str
     cluster: str
     changes: tuple[Change, ...]
+    added: tuple[NodeGroup, ...] = ()
 
     @property
     def text(self) -> str:
@@ -49,11 +51,12 @@ def can_start(problem: Problem) -> bool:
 def advise(problem: Problem) -> Advice | None:
     """What to change so that the one job of a problem with one pool starts there; None when no
     change known here is enough, or none is needed."""
-    pool, cluster = problem.pools[0].name, problem.pools[0].cluster
-    changes: list[Change] = []
+    (pool,), changes = problem.pools, list[Change]()
     for _ in range(_ROUNDS):
         if can_start(problem):
-            return Advice(pool, cluster, tuple(changes)) if changes else None
+            added = problem.pools[0].nodes[len(pool.nodes) :]
+            found = Advice(pool.name, pool.cluster, tuple(changes), added)
+            return found if changes else None
         case = build_case(problem)
         refusal = Reasons(case, Floor(case)).against(0, 0)[0]
         changed = _undone(problem, refusal)

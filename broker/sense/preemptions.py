@@ -14,7 +14,8 @@ from broker.model.jobs import Attempt, OutcomeKind
 STATED_H = 24.0
 """A stated rate weighs as much as this many hours of copies that were watched."""
 _MS_PER_H = 3_600_000
-_Seen = tuple[int, float]
+Seen = tuple[int, float]
+"""Copies that were thrown out, and the hours that copies ran."""
 
 
 @dataclass(slots=True)
@@ -22,7 +23,7 @@ class Preemptions:
     """By cluster and pool: how many copies were thrown out, and in how many hours of running.
     Not for several threads."""
 
-    seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
+    seen: dict[tuple[str, str], Seen] = field(default_factory=dict)
 
     def ended(self, attempt: Attempt) -> None:
         """Learn from an attempt that is over."""
@@ -35,12 +36,16 @@ class Preemptions:
         ran_h = (attempt.ended_ms - attempt.started_ms) / _MS_PER_H
         self.seen[pool] = times + taken, hours + ran_h
 
-    def snapshot(self) -> Mapping[tuple[str, str], _Seen]:
+    def take_over(self, seen: Mapping[tuple[str, str], Seen]) -> None:
+        """What was recorded before, in place of all that this object saw itself."""
+        self.seen = dict(seen)
+
+    def snapshot(self) -> Mapping[tuple[str, str], Seen]:
         """What was seen so far, as it is now."""
         return dict(self.seen)
 
 
-def rate_per_h(stated_per_h: float, seen: _Seen) -> float:
+def rate_per_h(stated_per_h: float, seen: Seen) -> float:
     """Expected preemptions per hour of one copy: the mean of a rate known as well as from
     `STATED_H` hours of watching (Gamma prior) after what was seen. To two digits, so that each
     hour more changes no plan."""

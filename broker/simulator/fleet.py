@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from pathlib import Path
 
 from broker.decide.problem_file import ProblemError, parse_problem
@@ -15,7 +16,9 @@ from broker.simulator.scenario import FleetPart, PoolPart, ScenarioError
 from federation.accelerators import InvalidAccelerator, identify
 from federation.units import GIB
 from federation.virtual_time import EPOCH_MS
-from regional_agent.sense.prices import DeclaredPrice, PriceKind
+from regional_agent.price_settings import PriceHours
+from regional_agent.sense.prices import DeclaredPrice, HourlyPrice, PriceKind
+from regional_agent.session.hours import Hours
 from regional_agent.session.ledger import Pool
 
 CPUS_PER_UNIT = 16
@@ -80,9 +83,10 @@ def plan_fleet(part: FleetPart, directory: Path) -> FleetPlan:
             raise ScenarioError(f"fleet.clusters: {cluster.name} has no pool")
         pools = tuple(_pool(pool, size, nodes) for pool in own for size, nodes in _sizes(pool))
         prices = tuple(
-            _price(pool.name + _suffix(pool, size), pool.price_usd_per_accelerator_hour, pool.spot)
+            replace(_price(name, pool.price_usd_per_accelerator_hour, pool.spot), hours=hours)
             for pool in own
-            for size, _ in _sizes(pool)
+            for hours in [tuple(_hourly(each) for each in pool.hours)]
+            for name in [pool.name + _suffix(pool, size) for size, _ in _sizes(pool)]
         )
         sites.append(SitePlan(cluster.name, cluster.region, cluster.start, pools, prices))
     regions = part.regions or tuple(sorted({c.region for c in part.clusters}))
@@ -131,6 +135,11 @@ def _price(pool: str, usd: float, spot: bool) -> DeclaredPrice:  # noqa: FBT001
     kind = PriceKind.SPOT if spot else PriceKind.OWNED
     micro = round(usd * 1e6)
     return DeclaredPrice(pool, kind, micro, micro, EPOCH_MS, "scenario")
+
+
+def _hourly(part: PriceHours) -> HourlyPrice:
+    hours = Hours(part.days, part.from_minute, part.until_minute, UTC)
+    return HourlyPrice(hours, part.marginal_micro_usd)
 
 
 def _typed(

@@ -9,6 +9,7 @@ from broker.feedback.ports import JobFilter
 from broker.model.jobs import AttemptPhase, OutcomeKind
 from broker.simulator.checkers import ran
 from broker.simulator.scenario import EXPECTATION, Scenario
+from broker.simulator.truth import Span
 from broker.simulator.world import World
 from regional_agent.act.schedulers.port import OutcomeKind as LocalOutcome
 
@@ -24,7 +25,8 @@ _COMPARE = {
 
 
 async def measure(world: World, acknowledged_s: Mapping[str, float]) -> Metrics:
-    """All metrics of a run by name; `acknowledged_s`: when each job was taken on."""
+    """All metrics of a run by name; `acknowledged_s`: when each job was taken on. The run is over:
+    what is still under way has run until now."""
     auditor, truth = world.auditor, world.truth
     spans = [*truth.spans, *truth.running.values()]
     began_s = min(acknowledged_s.values(), default=0.0)
@@ -50,7 +52,7 @@ async def measure(world: World, acknowledged_s: Mapping[str, float]) -> Metrics:
         "usd": await _usd(world),
         "attempts": len(auditor.attempts),
         "starts": len(spans),
-        **_loads(world, max(over_s - began_s, 1e-9)),
+        **_loads(world, began_s, over_s),
         **_attempts(world),
         **_tenants(world),
         "decisions": len(world.decider.charged_s),
@@ -93,11 +95,13 @@ async def _usd(world: World) -> float:
     return found / 1e6
 
 
-def _loads(world: World, lasted_s: float) -> Metrics:
-    """How busy accelerators (or CPU slots) were: all, per region, and how evenly per cluster."""
+def _loads(world: World, began_s: float, over_s: float) -> Metrics:
+    """How busy accelerators (or CPU slots) were up to the last end: all, per region, and how evenly
+    per cluster."""
+    lasted_s = max(over_s - began_s, 1e-9)
     used: Counter[str] = Counter()
-    for span in world.truth.spans:
-        used[span.site] += ran(span) * span.cards  # type: ignore[assignment]  # seconds
+    for span in [*world.truth.spans, *world.truth.running.values()]:
+        used[span.site] += _ran_by(span, over_s) * span.cards  # type: ignore[assignment]  # seconds
     sites = {plan.name: plan for plan in world.fleet.sites}
     supply = {name: plan.accelerators * lasted_s for name, plan in sites.items()}
     loads = [used[name] / supply[name] for name in sites]
@@ -137,13 +141,20 @@ def _attempts(world: World) -> Metrics:
 def _tenants(world: World) -> Metrics:
     """Accelerator seconds that each tenant's jobs ran, where there are several tenants."""
     used: Counter[str] = Counter()
-    for span in world.truth.spans:
+    now_s = world.loop.time()
+    for span in [*world.truth.spans, *world.truth.running.values()]:
         attempt = world.auditor.attempts.get(span.uid)
         if attempt is not None:
-            used[attempt.tenant] += ran(span) * span.cards  # type: ignore[assignment]  # seconds
+            ran_s = _ran_by(span, now_s) * span.cards
+            used[attempt.tenant] += ran_s  # type: ignore[assignment]  # seconds
     if len(used) < 2:
         return {}
     return {f"accelerator_s.{tenant}": seconds for tenant, seconds in sorted(used.items())}
+
+
+def _ran_by(span: Span, now_s: float) -> float:
+    """Seconds a run took; of one that is under way, those until `now_s`."""
+    return ran(span) if span.until_s is not None else max(now_s - span.since_s, 0.0)
 
 
 _UNDONE = (LocalOutcome.LOST, LocalOutcome.FENCED)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from federation.accelerators import identify
 from federation.units import parse_duration_s
+from regional_agent.price_settings import PriceHours
 
 FAULTS = {
     "broker_crash": "a broker process is killed; back after `for`",
@@ -89,7 +90,8 @@ class ClusterPart(_Part):
 
 
 class PoolPart(_Part):
-    """A pool as in a planning problem; `free_nodes` maps accelerators of a node to nodes."""
+    """A pool as in a planning problem; `free_nodes` maps accelerators of a node to nodes. `hours`
+    of the week have prices of their own, as in an agent's settings, in UTC."""
 
     name: Name
     cluster: Name
@@ -100,6 +102,7 @@ class PoolPart(_Part):
     free_nodes: dict[Annotated[int, Field(ge=1, le=1024)], Annotated[int, Field(ge=1)]]
     cpus_per_node: Annotated[float, Field(gt=0)] | None = None
     memory_gib_per_node: Annotated[float, Field(gt=0)] | None = None
+    hours: tuple[PriceHours, ...] = ()
 
 
 class FleetPart(_Part):

@@ -29,6 +29,7 @@ REPLICAS = ROOT + "replicas/"
 SHARES = ROOT + "broker/shares"
 HOLDS = ROOT + "broker/holds"
 WAITS = ROOT + "broker/waits/"
+PREEMPTIONS = ROOT + "broker/preemptions"
 PROPOSAL = ROOT + "broker/proposal"
 FREEZE = ROOT + "freeze"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from broker.control.policy_text import read_policy
 from broker.simulator.run import Result, prepare, run
 from broker.simulator.scenario import scenario_from
 
@@ -50,7 +52,9 @@ def simulate(
     pools: Sequence[dict[str, Any]] = (NEAR, FAR),
     **rest: Any,
 ) -> Result:
-    """Run it; every test wants no violation, so that is looked at here."""
+    """Run it; every test wants no violation, so that is looked at here. `policy`: the text of a
+    routing policy that all jobs run under."""
+    source = rest.pop("policy", "")
     names = list(dict.fromkeys(each["cluster"] for each in pools))
     clusters = [{"name": name, "region": name} for name in names]
     body = {
@@ -60,9 +64,19 @@ def simulate(
         "settle": 3600,
         **rest,
     }
-    result = run(prepare(scenario_from(body), Path.cwd()))
+    here = Path.cwd()
+    result = _governed(body, source) if source else run(prepare(scenario_from(body), here))
     assert not result.violations
     return result
+
+
+def _governed(body: dict[str, Any], source: str) -> Result:
+    name = read_policy(source).name
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "policy.yaml"
+        file.write_text(source)
+        body = {**body, "policies": [name], "policy_files": [file.name]}
+        return run(prepare(scenario_from(body), Path(directory)), policy=name)
 
 
 def moments(result: Result, *words: str) -> list[float]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.simulation.federations import job, pool, simulate
 
 DAY = 86_400
@@ -61,6 +63,18 @@ def test_a_day_of_backlogs_is_shared_by_weight_well_within_five_percent() -> Non
     for name, weight in weights.items():
         assert abs(used[name] / whole - weight / 8) < 0.02 * weight / 8, (name, used)
     assert result.metrics["utilisation"] > 0.95
+
+
+def test_what_still_runs_at_the_end_counts_for_who_runs_it() -> None:
+    """An hour is over, and nothing has ended: both had half of the cards all the time."""
+    result = simulate(
+        [backlog("short", 12, minutes=600), backlog("long", 12, minutes=900)],
+        pools=ONE,
+        settle=3600,
+    )
+    used = [result.metrics[f"accelerator_s.{name}"] for name in ("short", "long")]
+    assert result.metrics["succeeded"] == 0
+    assert used == [pytest.approx(12 * 3600, rel=0.02)] * 2
 
 
 def test_a_share_nobody_uses_is_everybodys() -> None:

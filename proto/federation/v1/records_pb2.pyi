@@ -1103,6 +1103,53 @@ class PredictedRecord(google.protobuf.message.Message):
 Global___PredictedRecord: typing_extensions.TypeAlias = PredictedRecord
 
 @typing.final
+class PreemptionsRecord(google.protobuf.message.Message):
+    """broker/preemptions: how often capacity was taken back from what ran on it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
+    schema: builtins.int
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SeenPoolRecord]: ...
+    def __init__(
+        self,
+        *,
+        schema: builtins.int = ...,
+        pools: collections.abc.Iterable[Global___SeenPoolRecord] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pools", b"pools", "schema", b"schema"]) -> None: ...
+
+Global___PreemptionsRecord: typing_extensions.TypeAlias = PreemptionsRecord
+
+@typing.final
+class SeenPoolRecord(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    HOURS_FIELD_NUMBER: builtins.int
+    cluster: builtins.str
+    pool: builtins.str
+    times: builtins.int
+    """copies that were thrown out"""
+    hours: builtins.float
+    """of all copies that ran there, by their end"""
+    def __init__(
+        self,
+        *,
+        cluster: builtins.str = ...,
+        pool: builtins.str = ...,
+        times: builtins.int = ...,
+        hours: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "hours", b"hours", "pool", b"pool", "times", b"times"]) -> None: ...
+
+Global___SeenPoolRecord: typing_extensions.TypeAlias = SeenPoolRecord
+
+@typing.final
 class FreezeRecord(google.protobuf.message.Message):
     """broker/freeze: what operators say of disturbing what runs."""
 

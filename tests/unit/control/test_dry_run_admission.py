@@ -102,7 +102,26 @@ async def test_whose_turn_it_is_is_told(fed: Federation) -> None:
     explained = await explain(fed, mine)
     assert "others have less of theirs" in explained["summary"]
     change = explained["smallest_change"]
-    assert change["verified"] and change["text"] == "1 more free place of 1 CPU on one node"
+    place = "1 more free place of 1 CPU on one node"
+    assert change["verified"] and change["text"] == f"{place} and weight of default 1 -> 3"
+    assert explained["waiting"][0]["change"] == place
+
+
+@pytest.mark.parametrize(("weight", "whose"), [(2, "physics"), (3, "default")])
+async def test_the_weight_that_is_told_is_the_least_that_gives_the_turn(
+    fed: Federation, weight: int, whose: str
+) -> None:
+    await with_tenants(fed, TenantPolicy("default", weight=weight), TenantPolicy("physics"))
+    await started(fed, *await submit(fed, 3), *await others(fed, 1))
+    waiting = {"physics": (await others(fed, 1))[0], "default": (await submit(fed, 1))[0]}
+    assert fed.plane is not None and fed.plane.office.term is not None
+    admitting, projection = fed.plane.office.term.admitting, fed.plane.services.projection
+    await until(lambda: len(admitting.waits) == 2)
+    fed.sites.sites["us-east"].slots += 1
+    fed.sites.report("us-east")
+    await until(lambda: any((j := projection.job(i)) and j.attempts for i in waiting.values()))
+    placed = [who for who, i in waiting.items() if (j := projection.job(i)) and j.attempts]
+    assert placed == [whose]
 
 
 async def test_what_is_kept_for_a_gang_is_no_room_unless_it_ends_in_time(fed: Federation) -> None:
