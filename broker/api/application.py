@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import cache
 from itertools import count
 
 from aiohttp import web
@@ -92,7 +93,7 @@ def _openapi(services: Services) -> Handler:
 
 def _boundary(services: Services) -> Middleware:
     """Every error becomes a problem document here, and nowhere else; every answer is counted."""
-    clock, metrics = services.clock, services.observer.metrics
+    clock, counted = services.clock, _Counted(services.observer.metrics)
     ours, numbers = services.ids.token_bytes(5).hex(), count(1)
 
     @web.middleware
@@ -107,7 +108,7 @@ def _boundary(services: Services) -> Middleware:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: the broker lives on
             response = _refusal(request, error, request_id)
-        _count(metrics, request, response, clock.monotonic_s() - began_s)
+        counted.count(request, response, clock.monotonic_s() - began_s)
         if not response.prepared:
             response.headers[REQUEST_ID] = request_id
         return response
@@ -115,17 +116,23 @@ def _boundary(services: Services) -> Middleware:
     return boundary
 
 
-def _count(
-    metrics: BrokerMetrics, request: web.Request, response: web.StreamResponse, took_s: float
-) -> None:
-    """Count an answer. Labels come from the table of routes, never from what was sent."""
-    metrics.responses.labels(response.status).inc()
-    if response.content_type == EVENT_STREAM:
-        return  # as long as its reader wants it
-    resource = request.match_info.route.resource
-    route = resource.canonical if resource is not None else "unmatched"
-    method = request.method if resource is not None else "any"
-    metrics.request_s.labels(method, route).observe(took_s)
+class _Counted:
+    """Counts answers. Labels come from the table of routes, never from what was sent; the figure
+    of each route and of each status is looked up once."""
+
+    def __init__(self, metrics: BrokerMetrics) -> None:
+        self._responses = cache(lambda status: metrics.responses.labels(status))
+        self._request_s = cache(lambda method, route: metrics.request_s.labels(method, route))
+
+    def count(self, request: web.Request, response: web.StreamResponse, took_s: float) -> None:
+        """An answer was made."""
+        self._responses(response.status).inc()
+        if not isinstance(response, web.Response) and response.content_type == EVENT_STREAM:
+            return  # as long as its reader wants it
+        resource = request.match_info.route.resource
+        known = resource is not None
+        route = resource.canonical if resource is not None else "unmatched"
+        self._request_s(request.method if known else "any", route).observe(took_s)
 
 
 def _refusal(request: web.Request, error: Exception, request_id: str) -> web.StreamResponse:

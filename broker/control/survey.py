@@ -40,8 +40,9 @@ class Survey:
             yield
 
     def _look_at(self, alike: WaitingClass) -> None:
-        books, now_ms, members = self._books, self._now_ms, alike.ids()
-        if not members:
+        books, now_ms = self._books, self._now_ms
+        members = alike.first(PLANNED_COPIES_MAX)
+        if not members:  # they left while others worked
             return
         job, admitted = books.job(members[0]), books.admitted(members[0])
         if job is None or admitted is None:
@@ -55,8 +56,8 @@ class Survey:
         if job.not_before_ms > now_ms or len(self.found) == CYCLE_CLASSES_MAX:
             return
         if not job.is_array:
-            some, rules = members[:PLANNED_COPIES_MAX], admitted.rules
-            self.found.append(Waiting(job, rules.spec, len(some), rules, some, alike))
+            rules = admitted.rules
+            self.found.append(Waiting(job, rules.spec, len(members), rules, members, alike))
             return
         limit = admitted.spec.array.limit if admitted.spec.array else None
         copies = copies_wanted(job, limit)

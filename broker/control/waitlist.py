@@ -8,6 +8,7 @@ steps: jobs that differ by little are planned as one.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -114,25 +115,19 @@ class WaitingClass:
     key: Hashable
     told: Reason = UNTOLD
     by_reason: dict[str, dict[JobId, None]] = field(default_factory=dict)
-    _ages: dict[JobId, Age] = field(default_factory=dict)
-    _youngest: Age = (0, JobId(""))
-    _in_order: bool = True
+    _ages: list[Age] = field(default_factory=list)
+    """In order: jobs come nearly in the order of their age, and the oldest leave first."""
 
     def __len__(self) -> int:
         return len(self._ages)
 
-    def ids(self) -> tuple[JobId, ...]:
-        """Its members, the oldest first, then by id."""
-        if not self._in_order:
-            self._ages = dict(sorted(self._ages.items(), key=lambda item: item[1]))
-            self._in_order = True
-        return tuple(self._ages)
+    def first(self, count: int) -> tuple[JobId, ...]:
+        """So many of its members at most, the oldest first, then by id."""
+        return tuple([job for _, job in self._ages[:count]])
 
     def oldest(self) -> Age:
         """Age of its oldest member."""
-        if not self._in_order:
-            self.ids()
-        return next(iter(self._ages.values()))
+        return self._ages[0]
 
     def untold(self, code: str) -> list[JobId]:
         """Members that were last told another reason."""
@@ -140,17 +135,14 @@ class WaitingClass:
 
     def add(self, job: Job) -> None:
         """Take a job in."""
-        age = (job.created_ms, job.id)
-        self._in_order = self._in_order and age > self._youngest
-        self._youngest = max(self._youngest, age)
-        self._ages[job.id] = age
+        insort(self._ages, (job.created_ms, job.id))
         self.by_reason.setdefault(job.reason_code, {})[job.id] = None
 
-    def remove(self, job: JobId, reason_code: str) -> None:
+    def remove(self, age: Age, reason_code: str) -> None:
         """Let a job go, which was told this reason."""
-        del self._ages[job]
+        del self._ages[bisect_left(self._ages, age)]
         told = self.by_reason[reason_code]
-        del told[job]
+        del told[age[1]]
         if not told:
             del self.by_reason[reason_code]
 
@@ -160,7 +152,7 @@ class Waitlist:
 
     def __init__(self) -> None:
         self._classes: dict[Hashable, WaitingClass] = {}
-        self._seats: dict[JobId, tuple[WaitingClass, str]] = {}
+        self._seats: dict[JobId, tuple[WaitingClass, Age, str]] = {}
 
     def seat(self, job: Job, key: Hashable) -> None:
         """A job waits under this key, wherever it was before."""
@@ -169,15 +161,15 @@ class Waitlist:
         if found is None:
             found = self._classes[key] = WaitingClass(key)
         found.add(job)
-        self._seats[job.id] = found, job.reason_code
+        self._seats[job.id] = found, (job.created_ms, job.id), job.reason_code
 
     def leave(self, job: JobId) -> None:
         """A job waits no more."""
         seat = self._seats.pop(job, None)
         if seat is None:
             return
-        found, reason_code = seat
-        found.remove(job, reason_code)
+        found, age, reason_code = seat
+        found.remove(age, reason_code)
         if not found:
             del self._classes[found.key]
 
