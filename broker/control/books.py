@@ -7,7 +7,7 @@ never behind. Changes are folded into a `Draft` and installed once they are dura
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
@@ -17,6 +17,7 @@ from broker.control.policy_book import PolicyBook
 from broker.control.waitlist import Reason, WaitingClass, Waitlist, alike
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Reconcile, Terms
 from broker.model.policies import Ruling
+from broker.model.replacing import replace
 from broker.state import keys
 from broker.state.codec import RecordUnreadable
 from broker.state.parsed_specs import ParsedSpecs

@@ -155,16 +155,7 @@ class Submissions:
         while True:
             now_ms = self._shell.clock.now_ms()
             first = self._shell.ids.job_id(now_ms)
-            drafts = [
-                self._draft(
-                    ready,
-                    awaits[index],
-                    derive_job_id(first, index) if index else first,
-                    now_ms,
-                    request,
-                )
-                async for index, ready in in_steps(enumerate(specs))
-            ]
+            drafts = await self._drafts(specs, awaits, (first, now_ms), request)
             outcome = await self._write(drafts, request, now_ms)
             if outcome is not None:
                 return outcome
@@ -195,6 +186,21 @@ class Submissions:
             raise InvalidJob(errors[:ERRORS_MAX])
 
     # Writing ----------------------------------------------------------------------------------
+
+    async def _drafts(
+        self,
+        specs: Sequence[Ready],
+        awaits: Sequence[tuple[Awaited, ...]],
+        made: tuple[JobId, int],
+        request: Request,
+    ) -> list[_Draft]:
+        """`made`: the id of the first, and when it was made (UTC epoch ms)."""
+        first, now_ms = made
+        drafts = [self._draft(specs[0], awaits[0], first, now_ms, request)]
+        async for index, ready in in_steps(enumerate(specs[1:], 1)):
+            job_id = derive_job_id(first, index)
+            drafts.append(self._draft(ready, awaits[index], job_id, now_ms, request))
+        return drafts
 
     def _draft(
         self,
