@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
+
+import pydantic_core
 
 from broker.control.closing_receipt import Closing, measured_start
 from broker.feedback.ports import AttemptEntry, JobEntry
@@ -16,11 +19,17 @@ from federation.units import MICRO
 
 _UNDECIDED = {"code": "undecided", "text": "waiting for the next decision"}
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_SUSPECT = re.compile(rb"NaN|Infinity")
+"""Where a number that is not finite may have been written."""
 
 
 def to_json(payload: Mapping[str, Any]) -> bytes:
     """Compact ASCII JSON. Raises ValueError for a number that is not finite."""
-    return _ENCODER.encode(payload).encode("ascii")
+    try:
+        text = pydantic_core.to_json(payload, ensure_ascii=True)  # several times faster
+    except pydantic_core.PydanticSerializationError:
+        text = b"NaN"  # a type or a surrogate it does not write: the standard library says
+    return _ENCODER.encode(payload).encode("ascii") if _SUSPECT.search(text) else text
 
 
 def utc(epoch_ms: int | None) -> str | None:

@@ -53,13 +53,15 @@ def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Ha
         planned_runtime_s(spec),
         runtime_bucket_s(spec.max_runtime_s or _DAY_S),
         _deciding_text(spec),
-        tuple(sorted(blobs_of(spec).items())),
+        tuple(sorted(blobs_of(spec).items())) if spec.files or spec.workdir else (),
         ruling.policies,
-        tuple(sorted(ruling.origins.items())),
+        tuple(sorted(ruling.origins.items())) if ruling.origins else (),
         ruling.round_trips,
         ruling.latency_usd_per_ms,
         ruling.conflicts,
-        tuple((key, spec.labels[key]) for key in sorted(watched) if key in spec.labels),
+        tuple((key, spec.labels[key]) for key in sorted(watched) if key in spec.labels)
+        if watched
+        else (),
     )
 
 
