@@ -24,8 +24,8 @@ from federation.refusals import Refusal, RefusalCode
 from regional_agent.act.isolation import SHARED, Wanted, try_sandbox
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 from regional_agent.act.keeper.sandbox import IMAGE_FILES, IMAGE_MOUNTS, Sandbox
+from regional_agent.clients import ClientSilent, run_probe
 
-PROBE_S = 20.0
 KNOWN_S = 60.0
 """For so long a name is taken to mean the image it meant."""
 KEPT_UNUSED_S = 7 * 24 * 3600.0
@@ -37,11 +37,13 @@ SAID_CHARS_MAX = 400
 @dataclass(frozen=True, slots=True)
 class ImageWishes:
     """As `agent.yaml` says. `podman`: its command line, storage options included; `pull` False:
-    only images that are there; `archives`: directories of the site whose archives jobs may name."""
+    only images that are there; `archives`: directories of the site whose archives jobs may name.
+    `probe_s`: how long podman may take to say that it works."""
 
     podman: tuple[str, ...] = ("podman",)
     pull: bool = True
     archives: tuple[str, ...] = ()
+    probe_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +236,10 @@ def _try_podman(wishes: ImageWishes) -> str:
     if shutil.which(words[0]) is None:
         return f"{words[0]} is not installed (package podman)"
     try:
-        done = subprocess.run(words, capture_output=True, timeout=PROBE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as problem:
+        answer = run_probe(words, wishes.probe_s)
+    except ClientSilent as problem:
         return f"podman: {problem}"
-    return f"podman: {_one_line(done.stderr)}" if done.returncode else ""
+    return f"podman: {answer.said}" if answer.code else ""
 
 
 def _settle_in(root: Path) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regional_agent.act.keeper.sandbox import PROGRAM, Sandbox, Shown, wrapped
+from regional_agent.clients import ClientSilent, run_probe
 
 AUTO, SHARED, SANDBOXED = "auto", "shared-uid", "sandboxed"
 GRADES = ("shared-uid", "per-user", "sandboxed", "hard")
@@ -110,14 +110,12 @@ def try_sandbox(sandbox: Sandbox, state: Path) -> str:
         # As of a job without the network: then all of it is tried.
         words = wrapped(script, replace(sandbox, network=False), Shown(state, own, own / "run"))
         try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, timeout=TRIAL_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as problem:
+            done = run_probe(words, TRIAL_S)
+        except ClientSilent as problem:
             return f"{PROGRAM}: {problem}"
-    said = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-    if done.returncode:
-        return f"{PROGRAM} ended with code {done.returncode}: {' '.join(said)[:300]}"
+    said = [*done.out.splitlines(), *done.err.splitlines()]
+    if done.code:
+        return f"{PROGRAM} ended with code {done.code}: {' '.join(said)[:300]}"
     faults = [line for line in said if line != "secret"]
     return f"a job in it {', '.join(faults)}" if faults else ""
 
