@@ -7,15 +7,13 @@ job of the federation has. What would break the site for others is not tried.
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 from federation.environment import Clock
 from regional_agent.act.schedulers.batch.scheduler import CRASH_POINTS
-from regional_agent.act.schedulers.port import LaunchOrder, LocalScheduler
-from regional_agent.conformance.files import SharedFiles, shell_order
-from regional_agent.conformance.rig import Ability, Break, Crashed, Program
+from regional_agent.act.schedulers.port import LocalScheduler
+from regional_agent.conformance.files import SharedFiles
+from regional_agent.conformance.rig import crashing
 from regional_agent.settings import AgentSettings
 from regional_agent.site_scheduler import SiteScheduler, local_site
 
@@ -24,22 +22,17 @@ QUICK_POLL_S = 2.0
 PATIENCE_S = 120.0
 
 
-class OwnSite:
-    """A rig of this site."""
+class OwnSite(SharedFiles):
+    """A rig of this site. Nothing is broken on a site others use."""
 
     patience_s = PATIENCE_S
-    secrets: tuple[str, ...]
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
         self.kind = settings.batch or ("ray" if settings.ray else "process")
-        self.crash_points: tuple[str, ...] = CRASH_POINTS if settings.batch else ()
-        state = settings.state_dir / DIRECTORY
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._settings = replace(settings, state_dir=state, poll_s=QUICK_POLL_S)
+        self.crash_points = CRASH_POINTS if settings.batch else ()
+        super().__init__(settings.state_dir / DIRECTORY)
+        self._settings = replace(settings, state_dir=self.state, poll_s=QUICK_POLL_S)
         self._clock = clock
-        self._files = SharedFiles(state)
-        self._files.hide_secrets()
-        self.secrets = self._files.secrets
         self._scheduler: SiteScheduler | None = None
         self.isolation = local_site(self._settings, clock).isolation.grade
 
@@ -47,29 +40,9 @@ class OwnSite:
         """See the rig."""
         if self._scheduler is not None:
             await self._scheduler.close()
-
-        def reached(point: str) -> None:
-            if point == crash_at:
-                raise Crashed(point)
-
-        self._scheduler = local_site(self._settings, self._clock, reached=reached).scheduler
+        site = local_site(self._settings, self._clock, reached=crashing(crash_at))
+        self._scheduler = site.scheduler
         return self._scheduler
-
-    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
-        """See the rig."""
-        return shell_order(uid, program, **changes)
-
-    async def begun(self, uid: str) -> Counter[str]:
-        """See the rig."""
-        return await self._files.begun(uid)
-
-    @property
-    def abilities(self) -> Mapping[Ability, Break]:
-        """Nothing is broken on a site others use."""
-        return {}
-
-    async def heal(self) -> None:
-        """Nothing was broken."""
 
     async def close(self) -> None:
         """End what is left, and take its files away."""

@@ -93,6 +93,16 @@ SECRET = "tradewind-conformance-secret"  # noqa: S105 - what a nosy job must not
 LOOK_S = 0.05
 
 
+def crashing(at: str) -> Callable[[str], None]:
+    """What raises Crashed where this point is reached; at none if it is empty."""
+
+    def reached(point: str) -> None:
+        if point == at:
+            raise Crashed(point)
+
+    return reached
+
+
 def check(holds: object, text: str) -> None:
     """Raise CaseFailed with `text` unless it holds."""
     if not holds:

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-from federation.system import SystemClock
-from regional_agent.act.schedulers.batch.following import Pace
-from regional_agent.act.schedulers.batch.scheduler import (
-    CRASH_POINTS,
-    BatchScheduler,
-    BatchSettings,
-)
 from regional_agent.act.schedulers.kubernetes import Kubernetes
-from regional_agent.act.schedulers.port import LaunchOrder, LocalScheduler
-from regional_agent.conformance.files import SharedFiles, shell_order
-from regional_agent.conformance.rig import Ability, Break, Crashed, Program
+from regional_agent.act.schedulers.port import LocalScheduler
+from regional_agent.conformance.rig import Ability, Break
 from regional_agent.kubernetes.api import KubernetesApi
 from regional_agent.kubernetes.manifest import JobWanted, manifest
 from regional_agent.kubernetes.site import KubernetesSite
+from tests.conformance.schedulers.batch_rig import BatchRig
 from tests.schedulers.kubernetes_cluster import JOB_LABEL, Cluster
 from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, KubernetesServer
-
-QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=3.0)
 
 
 def contract_site(state: Path, url: str) -> KubernetesSite:
@@ -36,53 +27,52 @@ def contract_site(state: Path, url: str) -> KubernetesSite:
     )  # fmt: skip
 
 
-class KubernetesRig:
-    """Crash points raise in the adapter: between any two of them a kill leaves the same."""
+class PodsRig(BatchRig):
+    """Whatever the API server: what changes there is looked at soon."""
 
-    kind = "kubernetes"
-    patience_s = 20.0
-    isolation = "shared-uid"
-    crash_points = CRASH_POINTS
+    env = (("PATH", "/usr/bin:/bin"),)
 
     def __init__(self, state: Path) -> None:
-        self.state = state
-        state.mkdir(parents=True, exist_ok=True)
-        self.files = SharedFiles(state)
-        self.files.hide_secrets()
-        self.server = KubernetesServer(Cluster())
-        self.api: KubernetesApi | None = None
+        super().__init__(state)
         self.system: Kubernetes | None = None
-        self._scheduler: BatchScheduler | None = None
-        self._others: list[str] = []
+
+    @abstractmethod
+    async def reach(self) -> KubernetesApi:
+        """The API server, for a newly started agent."""
+
+    async def connect(self) -> Kubernetes:
+        if self.system is not None:
+            await self.system.close()
+        self.system = Kubernetes(await self.reach())
+        return self.system
 
     async def open(self, crash_at: str = "") -> LocalScheduler:
+        opened = await super().open(crash_at)
+        assert self.system is not None
+        self.system.news = self.scheduler.look_soon
+        return opened
+
+    async def close(self) -> None:
+        await super().close()
+        if self.system is not None:
+            await self.system.close()
+
+
+class KubernetesRig(PodsRig):
+    """The contract server."""
+
+    kind = "kubernetes"
+
+    def __init__(self, state: Path) -> None:
+        super().__init__(state)
+        self.server = KubernetesServer(Cluster())
+        self.api: KubernetesApi | None = None
+
+    async def reach(self) -> KubernetesApi:
         if self.api is None:
             await self.server.start()
             self.api = KubernetesApi(contract_site(self.state, self.server.url))
-        if self._scheduler is not None:
-            await self._scheduler.close()
-
-        def reached(point: str) -> None:
-            if point == crash_at:
-                raise Crashed(point)
-
-        settings = BatchSettings(self.state, (("PATH", "/usr/bin:/bin"),), QUICK)
-        if self.system is not None:
-            await self.system.close()
-        self.system = Kubernetes(self.api)
-        self._scheduler = BatchScheduler(settings, self.system, SystemClock(), reached)
-        self.system.news = self._scheduler.look_soon
-        return self._scheduler
-
-    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
-        return shell_order(uid, program, **changes)
-
-    async def begun(self, uid: str) -> Counter[str]:
-        return await self.files.begun(uid)
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return self.files.secrets
+        return self.api
 
     @property
     def abilities(self) -> Mapping[Ability, Break]:
@@ -101,29 +91,23 @@ class KubernetesRig:
             self.server.cluster.add_node()
         for job in self.server.cluster.store.jobs.values():
             job["spec"]["suspend"] = False
-        for name in self._others:
+        for name in self.broken:
             job = self.server.cluster.store.jobs.get(name)
             if job is not None:
                 job["metadata"]["finalizers"] = []
                 self.server.cluster.delete_job(job, "Background")
                 for pod in self.server.cluster.pods_of(job):
                     self.server.cluster.delete_pod(pod, 0)
-        self._others.clear()
-
-    async def _local_id(self, uid: str) -> str:
-        assert self._scheduler is not None
-        local_id = await self._scheduler.find(uid)
-        assert local_id is not None
-        return local_id
+        self.broken.clear()
 
     async def _remove(self, uid: str) -> None:
         """By `kubectl delete job`."""
-        job = self.server.cluster.store.jobs[await self._local_id(uid)]
+        job = self.server.cluster.store.jobs[await self.local_id(uid)]
         self.server.cluster.delete_job(job, "Background")
 
     async def _suspend(self, uid: str) -> None:
         """As Kueue does to what it preempts; it lets it go again by itself."""
-        job = self.server.cluster.store.jobs[await self._local_id(uid)]
+        job = self.server.cluster.store.jobs[await self.local_id(uid)]
         job["spec"]["suspend"] = True
         await asyncio.sleep(0.5)
         job["spec"]["suspend"] = False
@@ -132,7 +116,7 @@ class KubernetesRig:
         self.server.cluster.strange = True
 
     async def _node_dies(self, uid: str) -> None:
-        local_id = await self._local_id(uid)
+        local_id = await self.local_id(uid)
         for pod in self.server.cluster.store.pods.values():
             if pod["metadata"]["labels"][JOB_LABEL] == local_id:
                 await self.server.cluster.node_dies(pod["spec"]["nodeName"])
@@ -161,12 +145,9 @@ class KubernetesRig:
         body = manifest(self.api.site, wanted)
         body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = {}
         await self.api.create_job(body)
-        self._others.append(name)
+        self.broken.append(name)
 
     async def close(self) -> None:
-        if self._scheduler is not None:
-            await self._scheduler.close()
-        if self.system is not None:
-            await self.system.close()
+        await super().close()
         await self.server.stop()
         assert not self.server.refused, self.server.refused

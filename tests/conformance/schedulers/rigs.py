@@ -24,19 +24,16 @@ from regional_agent.session.ledger import Place
 from tests.image_store import ImageStore
 
 
-class ProcessRig:
+class ProcessRig(SharedFiles):
     """The keeper of this host, which a crash point kills."""
 
     kind = "process"
     patience_s = 15.0
-    isolation = "shared-uid"
     # Those passed on the way to a start; the end and the cancel have tests of their own.
     crash_points = tuple(point for point in crash.POINTS if point != "cancel-synced")
 
     def __init__(self, state: Path) -> None:
-        self.state = state
-        self.files = SharedFiles(state)
-        self.files.hide_secrets()
+        super().__init__(state)
         self._scheduler: ProcessScheduler | None = None
 
     async def open(self, crash_at: str = "") -> LocalScheduler:
@@ -50,23 +47,6 @@ class ProcessRig:
 
     def settings(self, arguments: tuple[str, ...]) -> ProcessSettings:
         return ProcessSettings(self.state, 0, (), arguments)
-
-    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
-        return shell_order(uid, program, **changes)
-
-    async def begun(self, uid: str) -> Counter[str]:
-        return await self.files.begun(uid)
-
-    @property
-    def abilities(self) -> Mapping[Ability, Break]:
-        return {}
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return self.files.secrets
-
-    async def heal(self) -> None:
-        pass
 
     async def close(self) -> None:
         scheduler = await self.open()

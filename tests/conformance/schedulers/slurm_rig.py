@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from federation.system import SystemClock
-from regional_agent.act.schedulers.batch.following import Pace
-from regional_agent.act.schedulers.batch.scheduler import (
-    CRASH_POINTS,
-    BatchScheduler,
-    BatchSettings,
-)
-from regional_agent.act.schedulers.port import LaunchOrder, LocalScheduler
 from regional_agent.act.schedulers.slurm import Slurm
 from regional_agent.clients import Answer
-from regional_agent.conformance.files import SharedFiles, shell_order
-from regional_agent.conformance.rig import Ability, Break, Crashed, Program
+from regional_agent.conformance.rig import Ability, Break
 from regional_agent.slurm.site import SlurmSite
+from tests.conformance.schedulers.batch_rig import QUICK, BatchRig
 from tests.schedulers.slurm_cluster import SlurmCluster, until
-
-QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=1.5)
 
 
 class _StrangeSlurm(Slurm):
@@ -39,49 +29,19 @@ class _StrangeSlurm(Slurm):
         return answer
 
 
-def batch_settings(state: Path) -> BatchSettings:
-    return BatchSettings(state, (("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")), QUICK)
-
-
-class SlurmRig:
-    """Crash points raise in the adapter: between any two of them a kill leaves the same."""
+class SlurmRig(BatchRig):
+    """One cluster with accounting."""
 
     kind = "slurm"
-    patience_s = 20.0
-    isolation = "shared-uid"
-    crash_points = CRASH_POINTS
+    pace = replace(QUICK, account_s=1.5)
 
     def __init__(self, cluster: SlurmCluster, state: Path) -> None:
-        self.cluster, self.state = cluster, state
-        state.mkdir(parents=True, exist_ok=True)
-        self.files = SharedFiles(state)
-        self.files.hide_secrets()
+        super().__init__(state)
+        self.cluster = cluster
         self.system = _StrangeSlurm(SlurmSite(client_env=cluster.env))
-        self._scheduler: BatchScheduler | None = None
-        self._broken: list[str] = []
 
-    async def open(self, crash_at: str = "") -> LocalScheduler:
-        if self._scheduler is not None:
-            await self._scheduler.close()
-
-        def reached(point: str) -> None:
-            if point == crash_at:
-                raise Crashed(point)
-
-        self._scheduler = BatchScheduler(
-            batch_settings(self.state), self.system, SystemClock(), reached
-        )
-        return self._scheduler
-
-    def order(self, uid: str, program: Program, **changes: object) -> LaunchOrder | None:
-        return shell_order(uid, program, **changes)
-
-    async def begun(self, uid: str) -> Counter[str]:
-        return await self.files.begun(uid)
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return self.files.secrets
+    async def connect(self) -> Slurm:
+        return self.system
 
     @property
     def abilities(self) -> Mapping[Ability, Break]:
@@ -96,58 +56,52 @@ class SlurmRig:
 
     async def heal(self) -> None:
         self.system.strange = False
-        for broken in self._broken:
+        for broken in self.broken:
             if broken in self.cluster.nodes:
                 self.cluster.start_node(broken)  # by the thread that lives as long as the test run
         await asyncio.to_thread(self._heal)
 
     def _heal(self) -> None:
-        for broken in self._broken:
+        for broken in self.broken:
             if broken in self.cluster.nodes:
                 self.cluster.run("scontrol", "update", f"nodename={broken}", "state=resume")
                 until(lambda node=broken: self._takes_jobs(node), f"{broken} is back")  # type: ignore[misc]
             else:
                 self.cluster.run("scancel", broken)
-        self._broken.clear()
+        self.broken.clear()
 
     def _takes_jobs(self, node: str) -> bool:
         state = self.cluster.run("sinfo", "-h", "-p", "main", "-n", node, "-o", "%T")
         words = ("timeout", "5", "srun", "--time=1", "-w", node, "hostname")
         return state in ("idle", "mixed") and bool(self.cluster.run(*words, ok=False))
 
-    async def _local_id(self, uid: str) -> str:
-        assert self._scheduler is not None
-        local_id = await self._scheduler.find(uid)
-        assert local_id is not None
-        return local_id
-
     async def _requeue(self, uid: str) -> None:
         """Against the job's own wish, as only an administrator can."""
-        job = await self._local_id(uid)
+        job = await self.local_id(uid)
         await self._as_admin("scontrol", "update", f"jobid={job}", "requeue=1")
         await self._as_admin("scontrol", "requeue", job)
 
     async def _node_dies(self, uid: str) -> None:
-        node = await self._as_admin("squeue", "-h", "-o", "%N", "-j", await self._local_id(uid))
-        self._broken.append(node)
+        node = await self._as_admin("squeue", "-h", "-o", "%N", "-j", await self.local_id(uid))
+        self.broken.append(node)
         await asyncio.to_thread(self.cluster.kill_node, node)
         await self._as_admin(
             "scontrol", "update", f"nodename={node}", "state=down", "reason=power"
         )
 
     async def _remove(self, uid: str) -> None:
-        await self._as_admin("scancel", await self._local_id(uid))
+        await self._as_admin("scancel", await self.local_id(uid))
 
     async def _be_strange(self, uid: str) -> None:
         self.system.strange = True
 
     async def _namesake(self, uid: str) -> None:
-        self._broken.append(await self._others(f"--job-name={uid}", "--cpus-per-task=1"))
+        self.broken.append(await self._others(f"--job-name={uid}", "--cpus-per-task=1"))
 
     async def _fill(self, uid: str) -> None:
         count = len(self.cluster.nodes)
         job = await self._others(f"--nodes={count}", "--exclusive", "--job-name=others")
-        self._broken.append(job)
+        self.broken.append(job)
         await asyncio.to_thread(
             until, lambda: self.cluster.run("squeue", "-h", "-o", "%T", "-j", job) == "RUNNING",
             "the site is full",
@@ -161,8 +115,7 @@ class SlurmRig:
         return await asyncio.to_thread(self.cluster.run, *argv)
 
     async def close(self) -> None:
-        if self._scheduler is not None:
-            await self._scheduler.close()
+        await super().close()
         await asyncio.to_thread(
             subprocess.run, ["scancel", "--user=root"], env=self.cluster.env, check=False
         )
