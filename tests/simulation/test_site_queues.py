@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -79,6 +80,16 @@ def test_a_job_stays_where_little_is_gained() -> None:
     assert len(moments(result, "near starts")) == 1 and result.metrics["withdrawals"] == 0
 
 
+def test_a_job_does_not_leave_for_a_place_that_the_next_decision_thinks_less_of() -> None:
+    """What a minute and a half of waiting costs is less than breaking into a whole node does."""
+    result = simulate(
+        [an_hour(lasts=20)],
+        [fault("crowd", 1, 120, "near"), fault("pause", 1, 20, "far")],
+        [NEAR, LIKE],
+    )
+    assert result.metrics["withdrawals"] == 0 and len(moments(result, "near starts")) == 1
+
+
 def test_what_has_begun_meanwhile_stays() -> None:
     """The near site's users leave long before they said, while nobody hears of it; the far one
     opens just before. The broker takes the job back and is told that it runs: it stays."""
@@ -124,3 +135,42 @@ def test_queues_under_ambiguous_commits() -> None:
         settle=4000,
     )
     assert result.metrics["succeeded"] == 9 and len(begun(result)) == 9
+
+
+SHORT_LIFE = [fault("crowd", 1, 400, "near"), fault("pause", 1, 20, "far")]
+
+
+def leaving(point: str | None) -> Result:
+    """A withdrawal in a short life, so that a crash at every step of it is affordable."""
+    killed = [any_fault("broker_crash", point, 1)] if point else []
+    return simulate([an_hour(lasts=20)], [*SHORT_LIFE, *killed], [NEAR, LIKE], settle=1800)
+
+
+@pytest.mark.parametrize(
+    ("kind", "points"),
+    [
+        ("commit", (*range(17, 23), *range(38, 51))),
+        ("committed", (*range(17, 23), *range(38, 51))),
+        ("send", range(1, 5)),
+        ("sent", range(1, 5)),
+    ],
+)
+def test_a_crash_at_every_step_of_a_withdrawal_runs_nothing_twice(
+    kind: str, points: Sequence[int]
+) -> None:
+    """Before and after each commit and each message, as it joins the queue, and from the moment it
+    is to leave until it runs elsewhere; beats of the leader in between are left out. `simulate`
+    looks for two that run at once, lost jobs and places sold twice."""
+    whole = leaving(None)
+    assert whole.metrics["withdrawals"] == 1 and len(moments(whole, "far starts")) == 1
+    killed_s = []
+    for number in points:
+        result = leaving(f"{kind}:{number}")
+        found = [line for line in result.transcript if line.endswith("is killed")]
+        assert found, number
+        killed_s.append(float(found[0].split()[0]))
+        assert len(begun(result)) == 1 and result.metrics["succeeded"] == 1, number
+    (joined,), (leaves,) = moments(whole, "-1 placed at near"), moments(whole, "is to leave near")
+    (again,) = moments(whole, "-2 placed at far")
+    assert killed_s[0] <= joined + 0.002 and killed_s[-1] > again
+    assert len([at for at in killed_s if leaves - 0.01 <= at <= again + 0.02]) >= 3

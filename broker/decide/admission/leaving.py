@@ -53,7 +53,9 @@ def departures(
     problem: Problem, plan: Plan, waiting: Mapping[str, Waits], margin: Margin
 ) -> tuple[Departure, ...]:
     """Of those that wait (by the name of their job in the problem), who gains by the place a plan
-    gives it in another pool. A place in their own pool is one their site gives them anyway."""
+    gives it in another pool. A place in their own pool is one their site gives them anyway. A whole
+    node that is broken into costs there what it costs the decision that follows, which would send
+    it back otherwise."""
     where, pools = Geography(problem), {pool.name: pool for pool in problem.pools}
     found: list[Departure] = []
     for item in plan.assignments:
@@ -66,6 +68,8 @@ def departures(
         queue = replace(here.queue, start_s=waits.left_s)
         stays_usd = cost_terms(where, job, replace(here, queue=queue).as_queue()).total_usd
         goes_usd = cost_terms(where, job, there).total_usd
+        if plan.whole_nodes.get(item.pool):
+            goes_usd += problem.objective.fragmentation_usd_per_node
         hourly_usd = (
             job.value_of_time_usd_per_h
             or job.gang_accelerators * queue.waiting_usd_per_accelerator_h
