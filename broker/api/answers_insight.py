@@ -93,6 +93,14 @@ class StartsView(Open):
     start_s: float
 
 
+class PutOffView(Open):
+    """Copies put off to a start in so many hours, where jobs may be (`defer_h`)."""
+
+    cluster: str
+    copies: int
+    start_h: float
+
+
 class LaterView(Open):
     """Jobs that wait for room, by the cluster that is expected to have it first."""
 
@@ -111,17 +119,21 @@ class WorldView(Open):
     waiting: int
     cost_usd: float
     starts: list[StartsView]
+    put_off: list[PutOffView]
     later: list[LaterView]
     status: str
     gap: float | None
 
 
 class OtherPlaceView(Open):
-    """So many copies in one pool."""
+    """So many copies in one pool: in its queue (`queued`), or put off to a start there in `start_h`
+    hours."""
 
     cluster: str
     pool: str
     copies: int
+    queued: bool = False
+    start_h: float = 0.0
 
 
 class OtherSideView(Open):

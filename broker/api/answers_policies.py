@@ -150,11 +150,14 @@ class TrialFiguresView(Open):
 
 
 class PlaceView(Open):
-    """So many copies in one pool."""
+    """So many copies in one pool: in its queue (`queued`), or put off to a start there in `start_h`
+    hours."""
 
     cluster: str
     pool: str
     copies: int
+    queued: bool = False
+    start_h: float = 0.0
 
 
 class SideView(Open):

@@ -88,7 +88,6 @@ def _table(problem: Problem, plan: Plan, cpu_s: float) -> Iterator[str]:
     gap = "unknown" if plan.gap is None else f"{plan.gap:.4%}"
     yield f"cost {plan.cost_usd:,.2f} USD, objective {plan.objective_usd:,.2f} USD, gap {gap}"
     for item in plan.assignments:
-        place = f"the queue of {item.pool}" if item.queued else item.pool
-        yield f"  {item.job}  x{item.count}  -> {place}"
+        yield f"  {item.job}  x{item.count}  -> {item.where}"
     for rest in plan.unplaced:
         yield f"  {rest.job}  x{rest.count}  waits: {rest.refusal.text}"

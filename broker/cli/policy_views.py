@@ -19,6 +19,7 @@ from broker.cli.formatting import (
     usd,
 )
 from broker.cli.output import Column, Table
+from broker.cli.whatif_views import place_words
 
 Document = Mapping[str, Any]
 
@@ -188,9 +189,4 @@ def _side(move: Document, side: str) -> str:
     places = mappings(at(move, side, "places"))
     if not places:
         return f"waits: {text(at(move, side, 'waits'))}"
-    shown = [
-        f"{text(p.get('cluster'))}/{text(p.get('pool'))}"
-        + (f" x {count(p.get('copies'))}" if p.get("copies") != 1 else "")
-        for p in places
-    ]
-    return ", ".join(shown)
+    return ", ".join(map(place_words, places))

@@ -39,6 +39,9 @@ def side_table(told: Document, titles: tuple[str, str] = ("today", "what if")) -
     for cluster in sorted(_clusters(told, "starts")):
         row = [_starts(told, name, cluster) for name in _SIDES]
         table.rows.append((f"start now in {cluster}", *row))
+    for cluster in sorted(_clusters(told, "put_off")):
+        row = [_put_off(told, name, cluster) for name in _SIDES]
+        table.rows.append((f"put off in {cluster}", *row))
     for cluster in sorted(_clusters(told, "later")):
         row = [_later(told, name, cluster) for name in _SIDES]
         table.rows.append((f"expected later in {cluster}", *row))
@@ -60,6 +63,14 @@ def _row(told: Document, name: str, key: str, cluster: str) -> dict[str, Any]:
 def _starts(told: Document, name: str, cluster: str) -> str:
     row = _row(told, name, "starts", cluster)
     return f"{count(row.get('copies'))} in {seconds(row.get('start_s'))}" if row else NONE
+
+
+def _put_off(told: Document, name: str, cluster: str) -> str:
+    rows = [
+        row for row in mappings(at(told, name, "put_off")) if text(row.get("cluster")) == cluster
+    ]
+    hours = [(count(row.get("copies")), number(row.get("start_h")) or 0.0) for row in rows]
+    return ", ".join(f"{copies} to {hour:.4g} h from now" for copies, hour in hours) or NONE
 
 
 def _later(told: Document, name: str, cluster: str) -> str:
@@ -120,8 +131,15 @@ def _places(move: Document, side: str) -> str:
     if not places:
         waits = text(at(move, side, "waits"))
         return waits if waits == "not there" else f"waits: {waits}"
-    return ", ".join(
-        f"{text(p.get('cluster'))}/{text(p.get('pool'))}"
-        + (f" x {count(p.get('copies'))}" if p.get("copies") != 1 else "")
-        for p in places
+    return ", ".join(map(place_words, places))
+
+
+def place_words(place: Document) -> str:
+    """So many copies in a pool or its queue, or there later."""
+    later_h = number(place.get("start_h"))
+    return (
+        f"{text(place.get('cluster'))}/{text(place.get('pool'))}"
+        + (" (queue)" if place.get("queued") else "")
+        + (f" in {later_h:.4g} h" if later_h else "")
+        + (f" x {count(place.get('copies'))}" if place.get("copies") != 1 else "")
     )

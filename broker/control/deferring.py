@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from broker.decide.later import Later, later
+from broker.decide.later import Expected, Later, later
 from broker.decide.terms import Geography
 from broker.model import problem as pm
 from broker.model.jobs import Job
@@ -45,6 +45,7 @@ class Deferring:
     now_ms: int
     _found: dict[str, Later | None] = field(default_factory=dict)
     _scene: tuple[Geography, Sequence[pm.Pool]] | None = None
+    _expected: Expected = field(default_factory=Expected)
 
     def apply(self, planned: pm.Job, job: Job, spec: JobSpec) -> pm.Job:
         """The job with the clusters closed to it where waiting is better. What has begun goes on,
@@ -58,7 +59,9 @@ class Deferring:
             if self._scene is None:
                 self._scene = self.scene()
             latest_h = (latest_ms - self.now_ms) / 3_600_000
-            self._found[job.id] = later(*self._scene, planned, latest_h)
+            self._found[job.id] = later(
+                *self._scene, planned, latest_h, self._expected
+            )
         found = self._found[job.id]
         if found is None:
             return planned

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from broker.control.forecast import Expected
+from broker.decide.later_starts import pool_of
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
@@ -29,23 +30,30 @@ def side(
     placed: Counter[int] = Counter({job.priority: 0 for job in problem.jobs})
     copies: Counter[str] = Counter()
     start_s: defaultdict[str, float] = defaultdict(float)
+    put_off: Counter[tuple[str, float]] = Counter()
     cost_usd = 0.0
     for item in plan.assignments:
-        job, pool = jobs[item.job], pools[item.pool]
-        pool = pool.as_queue() if item.queued else pool
+        job, pool = jobs[item.job], pool_of(pools[item.pool], item)
         placed[job.priority] += item.count * job.gang_accelerators
-        copies[pool.cluster] += item.count
-        start_s[pool.cluster] += item.count * where.start_s(job, pool)
+        if item.start_h:
+            put_off[pool.cluster, item.start_h] += item.count
+        else:
+            copies[pool.cluster] += item.count
+            start_s[pool.cluster] += item.count * where.start_s(job, pool)
         if shown is None or item.job in shown:
             cost_usd += item.count * cost_terms(where, job, pool).total_usd
     return {
         "placed": {str(tier): placed[tier] for tier in sorted(placed, reverse=True)},
-        "copies": sum(copies.values()),
+        "copies": sum(copies.values()) + sum(put_off.values()),
         "waiting": sum(item.count for item in plan.unplaced),
         "cost_usd": plan.cost_usd if shown is None else cost_usd,
         "starts": [
             {"cluster": name, "copies": n, "start_s": round(start_s[name] / n, 3)}
             for name, n in sorted(copies.items())
+        ],
+        "put_off": [
+            {"cluster": name, "copies": n, "start_h": start_h}
+            for (name, start_h), n in sorted(put_off.items())
         ],
         "later": _later(later),
         "status": plan.status.value,

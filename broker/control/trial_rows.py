@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from broker.decide.later_starts import pool_of
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
-from broker.model.plan import Plan
-from broker.model.problem import Pool, Problem
+from broker.model.plan import Assignment, Plan
+from broker.model.problem import Job, Problem
 
 ROWS_MAX = 500
 Two = tuple[Problem, Problem]
@@ -114,38 +115,40 @@ class _Placings:
         self._where = Geography(problem)
         self._pools = {pool.name: pool for pool in problem.pools}
         self._jobs = {job.id: job for job in problem.jobs}
-        self._given: dict[str, list[tuple[str, int, bool]]] = {}
-        for assignment in plan.assignments:
-            places = self._given.setdefault(assignment.job, [])
-            places.append((assignment.pool, assignment.count, assignment.queued))
+        self._given: dict[str, list[Assignment]] = {}
+        for item in plan.assignments:
+            self._given.setdefault(item.job, []).append(item)
         self._why = {left.job: left.refusal.text for left in plan.unplaced}
         self.placed = sum(assignment.count for assignment in plan.assignments)
 
-    def _pool(self, name: str, *, queued: bool) -> Pool:
-        return self._pools[name].as_queue() if queued else self._pools[name]
+    def _copy_usd(self, job: Job, item: Assignment) -> float:
+        return cost_terms(self._where, job, pool_of(self._pools[item.pool], item)).total_usd
 
     def of(self, subject: Subject) -> dict[str, Any]:
         """The places of a job, their cost, and why some of it waits."""
-        given = sorted(self._given.get(subject.id, ()))
+        given = sorted(self._given.get(subject.id, ()), key=lambda item: item.place)
         job = self._jobs.get(subject.id)
         if job is None:
             return {"places": [], "cost_usd": None, "waits": "not there"}
         cost = sum(
-            count * cost_terms(self._where, job, self._pool(pool, queued=queued)).total_usd
-            for pool, count, queued in given
+            item.count * self._copy_usd(job, item) for item in given
         )
         return {
-            "places": [
-                {
-                    "cluster": self._pools[pool].cluster,
-                    "pool": pool.removeprefix(f"{self._pools[pool].cluster}/"),
-                    "copies": n,
-                }
-                for pool, n, _ in given
-            ],
+            "places": [_place(item, self._pools[item.pool].cluster) for item in given],
             "cost_usd": cost if given else None,
             "waits": self._why.get(subject.id),
         }
+
+
+def _place(item: Assignment, cluster: str) -> dict[str, Any]:
+    place = {
+        "cluster": cluster,
+        "pool": item.pool.removeprefix(f"{cluster}/"),
+        "copies": item.count,
+    }
+    if item.queued:
+        place["queued"] = True
+    return {**place, "start_h": item.start_h} if item.start_h else place
 
 
 def _row(subject: Subject, sides: dict[str, Any]) -> dict[str, Any]:

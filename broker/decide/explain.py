@@ -41,7 +41,8 @@ class Standing(StrEnum):
 class Candidate:
     """One pool for one job. `terms` is the cost of a copy (None where the model is not accepted),
     `refusals` all that stands against it, empty when it could go there. `chosen` counts the copies
-    that the plan put there. `queued`: not the pool but its queue."""
+    that the plan put there. `queued`: not the pool but its queue; `later_h`: the hours until a
+    start to come that is meant."""
 
     pool: str
     cluster: str
@@ -56,6 +57,7 @@ class Candidate:
     refusals: tuple[Refusal, ...]
     chosen: int = 0
     queued: bool = False
+    later_h: float = 0.0
 
     @property
     def feasible(self) -> bool:
@@ -103,16 +105,16 @@ class Explanation:
 
 
 def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Candidate, ...]:
-    """Every pool and queue for one copy of a job, in the problem or not, the cheapest that could
-    take it first. With a plan, what the plan placed counts as taken, apart from where it put this
-    job."""
+    """Every pool, queue and start to come for a copy of a job, in the problem or not, the cheapest
+    that could take it first. With a plan, what the plan placed counts as taken, apart from where it
+    put this job."""
     left = problem if plan is None else left_over(problem, plan)
     job = job if plan is None else without_its_places(problem, plan, job)
     placed = () if plan is None else plan.assignments
-    chosen = {(item.pool, item.queued): item.count for item in placed if item.job == job.id}
+    chosen = {item.place: item.count for item in placed if item.job == job.id}
     where, against = Geography(problem), _Against(left, job)
     table = [
-        _candidate(where, job, pool, against.pool(index), chosen.get(_place(pool), 0))
+        _candidate(where, job, pool, against.pool(index), chosen.get(pool.place, 0))
         for index, pool in enumerate(against.pools)
     ]
     return tuple(sorted(table, key=_candidate_order))
@@ -154,7 +156,7 @@ def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
 
 class _Against:
     """All that stands against one copy of a job, beside what is taken already, by pool index; the
-    queues come after all pools."""
+    queues and the starts to come after all pools."""
 
     def __init__(self, left: Problem, job: Job) -> None:
         case = build_case(replace(left, jobs=(replace(job, count=1),)))
@@ -164,11 +166,6 @@ class _Against:
     def pool(self, index: int) -> tuple[Refusal, ...]:
         """Reasons against a pool; `NOT_CHOSEN` alone where a copy could start."""
         return tuple(self._reasons.against(0, index))
-
-
-def _place(pool: Pool) -> tuple[str, bool]:
-    """Name of a pool, and whether its queue is meant."""
-    return (pool.queue_of or pool.name, bool(pool.queue_of))
 
 
 def _candidate(
@@ -190,7 +187,8 @@ def _candidate(
         terms=cost_terms(where, job, pool) if known else None,
         refusals=() if could_start else against,
         chosen=chosen,
-        queued=bool(pool.queue_of),
+        queued=pool.place[1],
+        later_h=pool.starts_h,
     )
 
 
@@ -265,6 +263,7 @@ _STANDINGS = {
     RefusalCode.CLUSTER_QUOTA: Standing.QUOTA,
     RefusalCode.NO_EXTRAS: Standing.FITS_WHEN_EMPTY,
     RefusalCode.QUEUE_FULL: Standing.FITS_WHEN_EMPTY,
+    RefusalCode.LATER_FULL: Standing.FITS_WHEN_EMPTY,
     RefusalCode.DATA_MISSING: Standing.DATA,
     RefusalCode.DATA_RESIDENCY: Standing.DATA,
     RefusalCode.MAINTENANCE: Standing.MAINTENANCE,

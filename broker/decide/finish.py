@@ -149,7 +149,8 @@ def assignments(case: Case, given: Sequence[Share]) -> tuple[Assignment, ...]:
 
 
 def _assignment(job: str, pool: Pool, copies: int) -> Assignment:
-    return Assignment(job, pool.queue_of or pool.name, copies, queued=bool(pool.queue_of))
+    name, queued, start_h = pool.place
+    return Assignment(job, name, copies, queued, start_h)
 
 
 def fills(case: Case, candidate: Candidate, given: Sequence[Share]) -> tuple[NodeFill, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from broker.decide.later_starts import pool_of
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
@@ -74,7 +75,7 @@ def _shares(problem: Problem, plan: Plan) -> dict[str, _Share]:
     shares: dict[str, _Share] = defaultdict(_Share)
     for item in plan.assignments:
         job, pool, share = jobs[item.job], pools[item.pool], shares[item.job]
-        pool = pool.as_queue() if item.queued else pool
+        pool = pool_of(pool, item)
         share.copies += item.count
         share.cost_usd += item.count * cost_terms(where, job, pool).total_usd
         share.start_s += item.count * where.start_s(job, pool)

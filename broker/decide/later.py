@@ -2,15 +2,18 @@
 
 A job that may wait is compared with itself: the cheapest start now, wherever there is room or not,
 against a start at each hour to come at which a price changes. Nothing is kept for it meanwhile, so
-its latest start has to leave it time to be placed like any other.
+its latest start has to leave it time to be placed like any other. Jobs that are compared before it
+and wait for the same hours leave it what room they do not need.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from broker.decide.constraints import PAIR_CONSTRAINTS
+from broker.decide.later_starts import free_of, holds_at
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
 from broker.model.problem import Job, Pool, PriceWindow, Window
@@ -37,9 +40,47 @@ class Later:
         return self.now_usd - self.cost_usd
 
 
-def later(where: Geography, pools: Sequence[Pool], job: Job, latest_h: float) -> Later | None:
+class Expected:
+    """Accelerators that jobs which wait are expected to hold in hours to come, by pool."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+
+    def has_room(self, job: Job, pool: Pool, start_h: float) -> bool:
+        """Whether a copy that starts then finds room beside them in the pool, were it empty
+        otherwise; also at a later hour at which others are to start."""
+        room = free_of(pool.when_empty) or free_of(pool.nodes)
+        held, end_h = self._held[pool.name], start_h + _run_h(job, pool)
+        starts = {start_h, *(at_h for _, at_h, _ in held if holds_at(start_h, end_h, at_h))}
+        return all(
+            sum(n for n, begin_h, until_h in held if holds_at(begin_h, until_h, at_h))
+            + job.gang_accelerators
+            <= room
+            for at_h in starts
+        )
+
+    def hold(self, job: Job, pool: Pool, start_h: float) -> None:
+        """All copies of a job are to start then, as many as there is room for."""
+        self._held[pool.name] += [
+            (job.gang_accelerators * job.count, start_h, start_h + _run_h(job, pool))
+        ]
+
+
+def _run_h(job: Job, pool: Pool) -> float:
+    return job.runtime_h / job.accelerators[pool.accelerator]
+
+
+def later(
+    where: Geography,
+    pools: Sequence[Pool],
+    job: Job,
+    latest_h: float,
+    expected: Expected | None = None,
+) -> Later | None:
     """The best start within `latest_h` hours for which waiting pays; None where none does, or where
-    the job cannot start anywhere as things stand."""
+    the job cannot start anywhere as things stand. `expected`: who else waits for hours to come; the
+    job is one of them afterwards."""
+    expected = expected or Expected()
     known = [pool for pool in pools if pool.accelerator in job.accelerators]
     costs = ((pool.name, _cost_usd(where, job, pool, 0.0)) for pool in known)
     now = {name: usd for name, usd in costs if usd is not None}
@@ -50,6 +91,7 @@ def later(where: Geography, pools: Sequence[Pool], job: Job, latest_h: float) ->
         for pool in known
         for start_h in _changes(pool, latest_h)
         if (usd := _cost_usd(where, job, pool, start_h)) is not None
+        and expected.has_room(job, pool, start_h)
     )
     cost_usd, start_h, name = min(starts, default=(float("inf"), 0.0, ""))
     now_usd = min(now.values())
@@ -61,6 +103,7 @@ def later(where: Geography, pools: Sequence[Pool], job: Job, latest_h: float) ->
         if pool.name in now:
             cheapest[pool.cluster] = min(cheapest.get(pool.cluster, now[pool.name]), now[pool.name])
     closed = {c: usd for c, usd in cheapest.items() if usd - cost_usd >= least_usd}
+    expected.hold(job, next(pool for pool in known if pool.name == name), start_h)
     return Later(name, start_h, cost_usd, now_usd, closed)
 
 

@@ -48,6 +48,8 @@ class PoolColumns:
         self.usable = truths(pool.unusable is None for pool in pools)
         self.delay_s = floats(cluster.start_delay_s for cluster in places)
         self.queued = truths(bool(pool.queue_of) for pool in pools)
+        self.later_h = floats(pool.starts_h for pool in pools)
+        self.pending = self.queued & (self.later_h == 0)
         queues = [pool.queue for pool in pools]
         self.queue_s = floats(q.start_s if q else 0.0 for q in queues)
         self.waiting_usd = floats(q.waiting_usd_per_accelerator_h if q else 0.0 for q in queues)

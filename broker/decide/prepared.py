@@ -13,6 +13,7 @@ from operator import attrgetter
 import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
+from broker.decide.later_starts import with_later_starts
 from broker.decide.options import Integers, Pairs, price_pairs, starts_of
 from broker.decide.queues import with_queues
 from broker.decide.same_node import merged
@@ -29,9 +30,8 @@ _OF_PROBLEM = attrgetter(*(f.name for f in fields(Problem) if f.name not in _MOV
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The classes of a problem and their pairs. `problem` has a pool for each queue, and gangs that
-    share a node as one replica. `rows` has the
-    class of each key."""
+    """The classes of a problem and their pairs. `problem` has a pool for each queue and each start
+    to come, and gangs that share a node as one replica. `rows` has the class of each key."""
 
     problem: Problem
     classes: tuple[JobClass, ...]
@@ -42,7 +42,7 @@ class Prepared:
 def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     """Group the jobs and price all pairs, taking over from `last` what is still true. Where
     regions, round trips or what lies between them have changed, everything is computed anew."""
-    problem = with_queues(merged(problem))
+    problem = with_later_starts(with_queues(merged(problem)))
     classes = group_jobs(problem.jobs)
     rows = {item.key: k for k, item in enumerate(classes)}
     changed = None if last is None else _changed_pools(problem, last.problem)

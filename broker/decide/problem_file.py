@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from broker.decide.later_starts import free_of
 from broker.decide.problem_keys import (
     CLUSTER_KEYS,
     JOB_KEYS,
@@ -24,7 +25,17 @@ from broker.decide.strict_json import (
     read_keys,
     shown,
 )
-from broker.model.problem import Cluster, Job, Mode, NodeGroup, Objective, Pool, Problem, Tenant
+from broker.model.problem import (
+    Cluster,
+    Job,
+    Later,
+    Mode,
+    NodeGroup,
+    Objective,
+    Pool,
+    Problem,
+    Tenant,
+)
 from federation.refusals import Refusal
 
 __all__ = [
@@ -153,9 +164,18 @@ def _pool(item: dict[str, Any], path: str) -> Pool:
         if group.free_accelerators > largest:
             free = group.free_accelerators
             raise ProblemError(where, f"a node has {largest} accelerators, not {free}")
+    _check_later(item["later"] or (), free_of(nodes), f"{path}.later")
     if sum(group.count for group in nodes) > LARGEST:
         raise ProblemError(path, "must have at most 2^53 nodes")
     return Pool(nodes=nodes, per_node=per_node is not None, **item)
+
+
+def _check_later(starts: Sequence[Later], free: int, path: str) -> None:
+    """Whether no start to come has less room than there is now."""
+    for index, start in enumerate(starts):
+        if start.free_accelerators < free:
+            reason = f"must be at least what is free now ({free}): that stays free"
+            raise ProblemError(f"{path}[{index}].free_accelerators", reason)
 
 
 def _tenants(
@@ -210,7 +230,10 @@ def _job(item: dict[str, Any], path: str, names: _Names) -> Job:
 
 
 def _check_places(item: dict[str, Any], path: str) -> None:
-    """Whether where users and data are is told where it is needed, and once."""
+    """Whether where users and data are is told where it is needed, and once; and that what runs is
+    not to be put off."""
+    if item["defer_h"] and item["current_pool"] is not None:
+        raise ProblemError(f"{path}.defer_h", "what runs (current_pool) is not put off")
     if item["user_region"] is None:
         for name in ("max_rtt_ms", "latency_usd_per_ms"):
             if item[name] is not None and (item[name] > 0 or name == "max_rtt_ms"):

@@ -9,6 +9,7 @@ from typing import Any
 from broker.decide.problem_keys import (
     CLUSTER_KEYS,
     JOB_KEYS,
+    LATER_KEYS,
     MAINTENANCE_KEYS,
     NODES_KEYS,
     OBJECTIVE_KEYS,
@@ -20,7 +21,7 @@ from broker.decide.problem_keys import (
 from broker.decide.refusal_file import refusal_to_json
 from broker.decide.strict_json import Key
 from broker.decide.warm_file import assignment_to_json, prices_to_json
-from broker.model.problem import Job, NodeGroup, Pool, PriceWindow, Problem, Queue, Window
+from broker.model.problem import Job, Later, NodeGroup, Pool, PriceWindow, Problem, Queue, Window
 from broker.model.warm import Warm
 from federation.refusals import Refusal
 
@@ -77,6 +78,7 @@ def _pool(pool: Pool) -> dict[str, Any]:
 _KEYS: dict[type, Mapping[str, Key]] = {
     NodeGroup: NODES_KEYS,
     Queue: QUEUE_KEYS,
+    Later: LATER_KEYS,
     Window: MAINTENANCE_KEYS,
     PriceWindow: PRICE_KEYS,
 }

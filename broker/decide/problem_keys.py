@@ -26,7 +26,7 @@ from broker.decide.strict_json import (
     whole,
 )
 from broker.decide.warm_file import read_warm
-from broker.model.problem import Mode, NodeGroup, PriceWindow, Queue, Topology, Window
+from broker.model.problem import Later, Mode, NodeGroup, PriceWindow, Queue, Topology, Window
 
 T = TypeVar("T")
 W = TypeVar("W", Window, PriceWindow)
@@ -91,6 +91,15 @@ def _windows(read: Reader[W]) -> Reader[tuple[W, ...]]:
     return reader
 
 
+def _later_starts(value: Any, path: str) -> tuple[Later, ...]:
+    """Starts to come, one after the other."""
+    starts = listed(_built(Later, LATER_KEYS))(value, path)
+    for index, (one, other) in enumerate(zip(starts, starts[1:], strict=False), 1):
+        if other.start_h <= one.start_h:
+            raise ProblemError(f"{path}[{index}].start_h", "must be later than the one before")
+    return starts
+
+
 def _anything(value: Any, path: str) -> Any:
     return as_object(value, path)
 
@@ -122,6 +131,11 @@ QUEUE_KEYS = {
     "waiting_usd_per_accelerator_h": Key(amount, 0.0),
 }
 
+LATER_KEYS = {
+    "start_h": Key(positive, required=True),
+    "free_accelerators": Key(whole, required=True),
+}
+
 WINDOW_KEYS = {
     "from_h": Key(amount, required=True),
     "to_h": Key(amount, required=True),
@@ -151,6 +165,7 @@ POOL_KEYS = {
     "accelerator_memory_gib": Key(amount),
     "extras": Key(mapped(whole), {}),
     "domain": Key(text, ""),
+    "later": Key(_later_starts),
 }
 TENANT_KEYS = {
     "name": Key(text, required=True),
@@ -195,6 +210,7 @@ JOB_KEYS = {
     "apart": Key(text),
     "apart_region": Key(text),
     "max_queue_s": Key(amount),
+    "defer_h": Key(amount, 0.0),
     "topology": Key(_topology, Topology.CLUSTER),
     "excluded": Key(text),
 }

@@ -36,6 +36,7 @@ _NEAREST_FIRST = (
     RefusalCode.KEPT_APART,
     RefusalCode.REGION_TAKEN,
     RefusalCode.QUEUE_FULL,
+    RefusalCode.LATER_FULL,
     RefusalCode.DEFERRED,
     RefusalCode.CAPACITY_STALE,
     RefusalCode.CAPACITY_UNKNOWN,

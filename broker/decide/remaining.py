@@ -9,6 +9,8 @@ from broker.decide.constraints.apart import kept_apart
 from broker.decide.constraints.apart_region import kept_out_of_region
 from broker.decide.constraints.extras import extras_of
 from broker.decide.constraints.spread import spread_out
+from broker.decide.later_starts import hours_held, pool_of, with_less_room
+from broker.decide.terms import Geography
 from broker.model.plan import NodeFill, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue, Tenant
 
@@ -24,13 +26,14 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
     used: dict[tuple[str, str], int] = defaultdict(int)
     pending: dict[str, int] = defaultdict(int)
     extras: dict[str, Counter[str]] = defaultdict(Counter)
+    held = _held(problem, plan)
     cpus: dict[str, float] = defaultdict(float)
     memory: dict[str, float] = defaultdict(float)
     for item in plan.assignments:
         job = jobs[item.job]
         used[job.tenant, clusters[item.pool]] += item.count * job.gang_accelerators
-        if item.queued:
-            pending[item.pool] += item.count
+        if item.waits:
+            pending[item.pool] += item.count if item.queued else 0
             continue
         extras[item.pool].update(extras_of(job, item.count))
         cpus[item.pool] += item.count * job.replicas * job.replica_cpus
@@ -45,6 +48,7 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
                 free_cpus=_minus(pool.free_cpus, cpus[pool.name]),
                 free_memory_gib=_minus(pool.free_memory_gib, memory[pool.name]),
                 queue=_shorter(pool.queue, pending[pool.name]),
+                later=with_less_room(pool, held.get(pool.name, ())),
                 extras={
                     name: max(0, free - extras[pool.name][name])
                     for name, free in pool.extras.items()
@@ -56,13 +60,28 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
     )
 
 
+def _held(problem: Problem, plan: Plan) -> dict[str, list[tuple[int, float, float]]]:
+    """Accelerators held in each pool, and from when until when; nothing where no job may be put
+    off, for then nobody asks."""
+    found: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+    if any(job.defer_h for job in problem.jobs):
+        jobs, pools = {j.id: j for j in problem.jobs}, {p.name: p for p in problem.pools}
+        where = Geography(problem)
+        for item in plan.assignments:
+            job, pool = jobs[item.job], pool_of(pools[item.pool], item)
+            taken = item.count * job.gang_accelerators
+            found[item.pool].append((taken, *hours_held(where, job, pool)))
+    return found
+
+
 def alone(problem: Problem, job: Job, pool: Pool) -> Problem:
     """The problem of one copy of one job in one pool."""
     cluster = next(c for c in problem.clusters if c.name == pool.cluster)
     here = job.current_pool == pool.name
+    asked = replace(job, count=1, current_pool=pool.name if here else None)
     return replace(
         problem,
-        jobs=(replace(job, count=1, current_pool=pool.name if here else None),),
+        jobs=(asked if pool.starts_h else replace(asked, defer_h=0.0),),
         pools=(pool,),
         clusters=(cluster,),
         tenants=tuple(

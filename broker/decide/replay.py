@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from broker.model.plan import Assignment
+
 _FIGURES = ("status", "objective_usd", "bound_usd", "cost_usd", "placed")
 _REL = 1e-9
 SHOWN_MAX = 20
@@ -61,8 +63,9 @@ def _same(one: Any, other: Any) -> bool:
 def _placed(answer: Answer) -> Counter[tuple[str, str]]:
     rows: Counter[tuple[str, str]] = Counter()
     for item in answer.get("assignments") or ():
-        place = f"the queue of {item['pool']}" if item.get("queued") else item["pool"]
-        rows[item["job"], place] += item["count"]
+        later = bool(item.get("queued")), float(item.get("start_h", 0.0))
+        found = Assignment(item["job"], item["pool"], item["count"], *later)
+        rows[found.job, found.where] += found.count
     return rows
 
 

@@ -224,14 +224,14 @@ class Search:
         """Copies per option of the last plan."""
         case = self._case
         pools = {
-            (pool.queue_of or pool.name, bool(pool.queue_of)): index
+            pool.place: index
             for index, pool in enumerate(case.problem.pools)
         }
         members, jobs = case.classes, case.problem.jobs
         class_of = {jobs[m].id: k for k, item in enumerate(members) for m in item.members}
         wanted: dict[int, int] = {}
         for item in warm.assignments:
-            pool, k = pools.get((item.pool, item.queued)), class_of.get(item.job)
+            pool, k = pools.get(item.place), class_of.get(item.job)
             if k is not None and pool is not None:
                 key = k * len(pools) + pool
                 wanted[key] = wanted.get(key, 0) + item.count

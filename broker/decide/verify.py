@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from broker.decide.constraints import PAIR_CONSTRAINTS, SHARED_CONSTRAINTS
 from broker.decide.constraints.constraint import Placed, Share
+from broker.decide.later_starts import pool_of
 from broker.decide.objective import TERMS
 from broker.decide.same_node import in_gangs, merged
 from broker.decide.terms import Geography
@@ -66,8 +67,7 @@ class _Verifier:
         yield from self._bound()
 
     def _share(self, item: Assignment) -> Share:
-        pool = self.pools[item.pool]
-        return Share(self.jobs[item.job], pool.as_queue() if item.queued else pool, item.count)
+        return Share(self.jobs[item.job], pool_of(self.pools[item.pool], item), item.count)
 
     def _nodes(self) -> NodeCheck:
         problem = merged(self.problem)
@@ -79,11 +79,11 @@ class _Verifier:
 
     def _references(self) -> Iterator[Violation]:
         plan = self.plan
-        seen: set[tuple[str, str, bool]] = set()
+        seen: set[tuple[str, tuple[str, bool, float]]] = set()
         for item in plan.assignments:
-            if (item.job, item.pool, item.queued) in seen:
+            if (item.job, item.place) in seen:
                 yield _reference(f"{item.job} in {item.pool} is assigned twice")
-            seen.add((item.job, item.pool, item.queued))
+            seen.add((item.job, item.place))
         names = [item.job for item in plan.assignments] + [item.job for item in plan.unplaced]
         names += [job for fill in plan.fills for job, _ in fill.contents]
         for name in names:

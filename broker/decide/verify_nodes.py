@@ -38,7 +38,7 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
         fills[fill.pool].append(fill)
     wanted: dict[str, dict[str, int]] = defaultdict(dict)
     for item in plan.assignments:
-        if item.queued:
+        if item.waits:
             continue
         replicas = item.count * jobs[item.job].replicas
         wanted[item.pool][item.job] = wanted[item.pool].get(item.job, 0) + replicas

@@ -25,6 +25,7 @@ ASSIGNMENT_KEYS = {
     "pool": Key(text, required=True),
     "count": Key(size, 1),
     "queued": Key(truth, default=False),
+    "start_h": Key(amount, 0.0),
 }
 POOL_PRICE_KEYS = {
     "whole_node_usd": Key(amount, 0.0),
@@ -76,6 +77,8 @@ def read_warm(value: Any, path: str) -> Warm:
 def assignment_to_json(item: Assignment) -> dict[str, Any]:
     """An assignment as it is read again."""
     written: dict[str, Any] = {"job": item.job, "pool": item.pool, "count": item.count}
+    if item.start_h:
+        written["start_h"] = item.start_h
     return {**written, "queued": True} if item.queued else written
 
 

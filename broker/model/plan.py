@@ -20,13 +20,31 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`count` copies of a job go to one pool, or wait in its queue (`queued`); at most one of each
-    per job and pool."""
+    """`count` copies of a job go to one pool, or wait in its queue (`queued`), or for a start there
+    in `start_h` hours; at most one of each per job and pool."""
 
     job: str
     pool: str
     count: int
     queued: bool = False
+    start_h: float = 0.0
+
+    @property
+    def place(self) -> tuple[str, bool, float]:
+        """Where and when, as in `Pool.place`."""
+        return (self.pool, self.queued, self.start_h)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it takes nothing that is free now."""
+        return self.queued or self.start_h > 0
+
+    @property
+    def where(self) -> str:
+        """The same for people."""
+        if self.start_h:
+            return f"{self.pool} in {self.start_h:.4g} h"
+        return f"the queue of {self.pool}" if self.queued else self.pool
 
 
 @dataclass(frozen=True, slots=True)

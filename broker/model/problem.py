@@ -107,6 +107,15 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """A start to come: copies may start `start_h` hours from now, and the pool is expected to have
+    so many accelerators free then, those that copies of this plan hold by that time included."""
+
+    start_h: float
+    free_accelerators: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Nodes of one cluster with the same accelerator, price kind and node shape.
 
@@ -121,7 +130,9 @@ class Pool:
     now. `domain` is the rack or switch that all nodes share, empty where nobody knows of one. A
     pool with `unusable` takes nothing, and that refusal is why. `queue` is where copies may wait
     for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of` is then the name
-    of the pool it stands before, otherwise empty.
+    of the pool it stands before, otherwise empty. `later` are the starts to come, in order (None:
+    as its prices say, `broker.decide.later_starts`); each is a pool too then, as a queue that takes
+    `starts_h` hours.
     """
 
     name: str
@@ -144,10 +155,26 @@ class Pool:
     extras: Mapping[str, int] = field(default_factory=_nothing)
     domain: str = ""
     queue_of: str = ""
+    later: tuple[Later, ...] | None = None
+    starts_h: float = 0.0
 
     def as_queue(self) -> Pool:
         """The queue before this pool, as a pool that nothing can fill."""
         return replace(self, queue_of=self.name)
+
+    def as_later(self, start: Later) -> Pool:
+        """This pool from a start to come on, as a queue of which that is the end."""
+        queue = Queue(3600 * start.start_h, 0)
+        return replace(
+            self, queue_of=self.name, queue=queue, later=(start,), starts_h=start.start_h
+        )
+
+    @property
+    def place(self) -> tuple[str, bool, float]:
+        """Name of the pool, whether its queue is meant, and the hours until a start to come: as in
+        `Assignment.place`."""
+        queued = bool(self.queue_of) and not self.starts_h
+        return (self.queue_of or self.name, queued, self.starts_h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +202,8 @@ class Job:
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
     copy, or one to a region with the same `apart_region`. `excluded` maps a cluster to the reason
     why this job may not go there. It joins no queue that takes longer than `max_queue_s` (None =
-    any, 0 = none). Replicas share what `topology` says. While deciding, a gang that shares a node
-    is one replica made of `together`.
+    any, 0 = none), and its start may be put off by `defer_h`. Replicas share what `topology` says.
+    While deciding, a gang that shares a node is one replica made of `together`.
     """
 
     id: str
@@ -215,6 +242,7 @@ class Job:
     apart: str | None = None
     apart_region: str | None = None
     max_queue_s: float | None = None
+    defer_h: float = 0.0
     topology: Topology = Topology.CLUSTER
     together: int = 1
     excluded: Mapping[str, Refusal] = field(default_factory=_nothing)

@@ -53,6 +53,8 @@ class RefusalCode(StrEnum):
     CLUSTER_QUOTA = "cluster_quota"
     QUEUE_FULL = "queue_full"
     NO_QUEUE = "no_queue"
+    LATER_FULL = "later_full"
+    DEFER_LIMIT = "defer_limit"
     NO_EXTRAS = "no_extras"
     SPREAD_LIMIT = "spread_limit"
     KEPT_APART = "kept_apart"
@@ -121,6 +123,7 @@ _RETRY = (
     RefusalCode.TENANT_QUOTA,
     RefusalCode.CLUSTER_QUOTA,
     RefusalCode.QUEUE_FULL,
+    RefusalCode.LATER_FULL,
     RefusalCode.NO_EXTRAS,
     RefusalCode.SPREAD_LIMIT,
     RefusalCode.KEPT_APART,

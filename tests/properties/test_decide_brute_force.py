@@ -73,7 +73,7 @@ def a_document(seed: int) -> Document:
         "clusters": clusters,
         "pools": pools,
         "tenants": tenants,
-        "jobs": within_reach(jobs, len(pools) + sum("queue" in pool for pool in pools)),
+        "jobs": within_reach(jobs, pools),
     }
 
 
@@ -114,6 +114,10 @@ def a_pool(dice: random.Random, index: int, clusters: list[Document], size: int)
     if dice.random() < 0.2:
         night = {"from_h": dice.choice([0, 1, 3]), "to_h": 5, PRICE: dice.choice([0, 0.9, 7])}
         pool["prices"] = [night, {"from_h": 6.5, "to_h": 40, PRICE: 1.7}][: dice.randint(1, 2)]
+    if dice.random() < 0.25:
+        hours = dice.choice([[1], [2, 5], [0.5, 3]])
+        more = free_now(pool) + dice.randint(0, 6)
+        pool["later"] = [{"start_h": h, "free_accelerators": more} for h in hours]
     if dice.random() < 0.3:
         pool["preemptions_per_h"] = dice.choice([0, 0.05, 0.4])
     if dice.random() < 0.4:
@@ -163,6 +167,8 @@ def a_job(
         {"apart": dice.choice(["group", "other"])},
         {"apart_region": "group"},
         {"max_queue_s": dice.choice([0, 300])},
+        {"defer_h": dice.choice([1, 4, 9])},
+        {"defer_h": dice.choice([2, 6.5]), "value_of_time_usd_per_h": 0.3},
         {"accelerator_memory_gib": dice.choice([40, 64])},
         {
             "current_pool": dice.choice(pools)["name"],
@@ -173,6 +179,8 @@ def a_job(
     for extra in dice.sample(extras, dice.choice([0, 0, 1, 2])):
         if not ({"cpus_per_replica", "cpus_per_accelerator"} & job.keys() & extra.keys()):
             job.update(extra)
+    if "current_pool" in job:
+        job.pop("defer_h", None)
     if "data_regions" in job:
         job.pop("data_region", None)
     if "cpus_per_replica" in job:
@@ -181,16 +189,48 @@ def a_job(
     return job
 
 
-def within_reach(jobs: list[Document], pools: int) -> list[Document]:
+def within_reach(jobs: list[Document], pools: list[Document]) -> list[Document]:
     """As many jobs as the brute force can take."""
     kept: list[Document] = []
     ways = 1
     for job in jobs:
-        ways *= math.comb(job["count"] + pools, pools)
+        places = sum(1 + ("queue" in pool) + len(starts(job, pool)) for pool in pools)
+        ways *= math.comb(job["count"] + places, places)
         if ways > 15_000:
             break
         kept.append(job)
     return kept
+
+
+def starts(job: Document, pool: Document) -> list[tuple[float, int]]:
+    """Hours at which the job may start in the pool later on, and what may be held there then."""
+    return [
+        (start_h, room)
+        for start_h, room in later_of(pool)
+        if start_h <= job.get("defer_h", 0) * SLACK
+    ]
+
+
+def later_of(pool: Document) -> list[tuple[float, int]]:
+    if "later" in pool:
+        return [(start["start_h"], start["free_accelerators"]) for start in pool["later"]]
+    windows = pool.get("prices", [])
+
+    def price(at_h: float) -> float:
+        inside = [w[PRICE] for w in windows if w["from_h"] <= at_h < w["to_h"]]
+        return float((inside or [pool[PRICE]])[0])
+
+    edges = {w[name] for w in windows for name in ("from_h", "to_h")}
+    hours = {h for h in edges if price(h) < price(h - 1e-6)}
+    hours |= {w["to_h"] for w in pool.get("maintenance", [])}
+    return [(h, free_now(pool)) for h in sorted(hours) if h > 0]
+
+
+def free_now(pool: Document) -> int:
+    free = pool.get("nodes") or [
+        {"free_accelerators": int(n), "count": c} for n, c in pool["free_nodes"].items()
+    ]
+    return sum(node["free_accelerators"] * node.get("count", 1) for node in free)
 
 
 # Brute force ------------------------------------------------------------------------------------
@@ -203,8 +243,10 @@ class Force:
         self.pools = document["pools"]
         self.jobs = document["jobs"]
         everywhere = range(len(self.pools))
-        self.places = [(p, False) for p in everywhere]
-        self.places += [(p, True) for p in everywhere if "queue" in self.pools[p]]
+        self.places: list[tuple[int, bool, float]] = [(p, False, 0) for p in everywhere]
+        self.places += [(p, True, 0) for p in everywhere if "queue" in self.pools[p]]
+        self.later = [later_of(pool) for pool in self.pools]
+        self.places += [(p, False, h) for p in everywhere for h, _ in self.later[p]]
         self.tenants = {t["name"]: t for t in document["tenants"]}
         self.nodes = [self.node_list(pool) for pool in self.pools]
         self.whole = cache(self.least_whole)
@@ -268,11 +310,16 @@ class Force:
         end = self.clusters[pool["cluster"]]["region"]
         return self.document[table][regions.index(start)][regions.index(end)]
 
-    def copy_cost(self, job: Document, pool: Document, *, queued: bool) -> float | None:
-        """USD of one copy in a pool or its queue, None where it may not go."""
+    def copy_cost(
+        self, job: Document, pool: Document, *, queued: bool, later_h: float = 0
+    ) -> float | None:
+        """USD of one copy in a pool, its queue, or there later; None where it may not go."""
         cluster = self.clusters[pool["cluster"]]
-        stays = job.get("current_pool") == pool["name"] and not queued
-        if queued and self.replica(job)[0] > pool["accelerators_per_node"]:
+        waits = queued or later_h > 0
+        stays = job.get("current_pool") == pool["name"] and not waits
+        if waits and self.replica(job)[0] > pool["accelerators_per_node"]:
+            return None
+        if later_h > job.get("defer_h", 0) * SLACK:
             return None
         if queued and pool["queue"]["start_s"] > job.get("max_queue_s", math.inf):
             return None
@@ -288,13 +335,15 @@ class Force:
         cold_s = 0 if stays else cold.get(job.get("image"), cold.get("*", 0))
         delay_s = 0 if stays else cluster["start_delay_s"]
         start_s = delay_s + (pool["queue"]["start_s"] if queued else cold_s)
+        if later_h:
+            start_s = delay_s + later_h * 3600
         egress, transfer_h = (0.0, 0.0) if stays else self.source(job, pool)
         start_h = start_s / 3600 + transfer_h
         if job.get("accelerator_memory_gib", 0) > pool.get("accelerator_memory_gib", 0) * SLACK:
             return None
         if job.get("topology") == "rack" and job["replicas"] > 1 and "domain" not in pool:
             return None
-        if self.in_maintenance(job, pool, (start_h, hours, queued)):
+        if self.in_maintenance(job, pool, (start_h, hours, waits)):
             return None
         hourly = self.price(pool, start_h, hours)
         gang = job["replicas"] * job["accelerators_per_replica"]
@@ -315,6 +364,8 @@ class Force:
         cost += pool.get("preemptions_per_h", 0) * hours * lost_usd
         if "current_pool" in job and not stays:
             cost += job["migration_usd"] + job["lost_work_usd"]
+        if not queued:
+            self.ends_h[job["id"], pool["name"], later_h] = start_h + hours
         return cost
 
     def replica(self, job: Document) -> tuple[int, float, float]:
@@ -372,8 +423,12 @@ class Force:
         """(placed weight per priority from the highest, objective) of the best plan."""
         self.seats: list[list[tuple[int, float, float]]] = [[] for _ in self.pools]
         self.found: tuple[tuple[float, ...], float] = ((-1.0,), -math.inf)
+        self.ends_h: dict[tuple[str, str, float], float] = {}
         self.costs = [
-            [self.copy_cost(job, self.pools[p], queued=queued) for p, queued in self.places]
+            [
+                self.copy_cost(job, self.pools[p], queued=queued, later_h=later_h)
+                for p, queued, later_h in self.places
+            ]
             for job in self.jobs
         ]
         self.levels = sorted({job["priority"] for job in self.jobs}, reverse=True)
@@ -402,7 +457,7 @@ class Force:
             fine = True
             free = dict.fromkeys(range(len(self.pools)), 0)
             for i, n in zip(open_places, spread, strict=True):
-                p, queued = self.places[i]
+                p, queued, later_h = self.places[i]
                 more += n * (self.costs[index][i] or 0.0)
                 key = (job["tenant"], self.pools[p]["cluster"])
                 now[key] = now.get(key, 0) + n * gang
@@ -424,12 +479,18 @@ class Force:
                 licences = job.get("extras_per_replica", {}).get("licence", 0) * job["replicas"]
                 if n and licences:
                     has = self.pools[p].get("extras", {}).get("licence", 0)
-                    now["extras", p] = now.get(("extras", p), 0) + (0 if queued else n * licences)
+                    now["extras", p] = now.get(("extras", p), 0)
+                    now["extras", p] += 0 if queued or later_h else n * licences
                     fine &= has > 0 and now["extras", p] <= has
+                for at_h, room in self.later[p] if n and not queued else []:
+                    end_h = self.ends_h[job["id"], self.pools[p]["name"], later_h]
+                    if later_h <= at_h * SLACK and end_h > at_h * SLACK:
+                        now["later", p, at_h] = now.get(("later", p, at_h), 0) + n * gang
+                        fine &= now["later", p, at_h] <= room
                 if queued:
                     now["queue", p] = now.get(("queue", p), 0) + n
                     fine &= now["queue", p] <= self.pools[p]["queue"]["max_pending"]
-                else:
+                elif not later_h:
                     free[p] += n
             if "current_pool" in job:
                 more += job["lost_work_usd"] * (job["count"] - copies)
@@ -493,7 +554,7 @@ def seated(document: Document, plan: Plan) -> None:
         given = {
             item.job: item.count * jobs[item.job]["replicas"]
             for item in plan.assignments
-            if item.pool == pool["name"] and not item.queued
+            if item.pool == pool["name"] and not item.waits
         }
         assert on_nodes == given
 

@@ -45,7 +45,7 @@ def cost_for_as_much(problem: Problem, plan: Plan, other: Plan) -> float | None:
     """USD of the plan once it has let go of what it places more than the other, by value, the
     dearest for its value first. What is left still fits. None where values do not say what is more
     (place_first), where it places less, or where copies join queues."""
-    if problem.objective.mode is not Mode.SCALAR or any(a.queued for a in plan.assignments):
+    if problem.objective.mode is not Mode.SCALAR or any(a.waits for a in plan.assignments):
         return None
     spare = placed_value(problem, plan) - placed_value(problem, other)
     if spare < 0:

@@ -15,6 +15,7 @@ from broker.decide.constraints.cpus import CPUS
 from broker.decide.constraints.deadline import DEADLINE
 from broker.decide.constraints.exclusion import EXCLUSION
 from broker.decide.constraints.extras import EXTRAS
+from broker.decide.constraints.later import LATER
 from broker.decide.constraints.maintenance import MAINTENANCE
 from broker.decide.constraints.memory import MEMORY
 from broker.decide.constraints.model import MODEL
@@ -58,6 +59,7 @@ SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     CPUS,
     MEMORY,
     QUEUE,
+    LATER,
     EXTRAS,
     SPREAD,
     APART,

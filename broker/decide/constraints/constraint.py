@@ -13,7 +13,7 @@ from broker.decide.tallies import Tally
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck
 from broker.decide.violations import ViolationKind
-from broker.model.plan import NodeFill
+from broker.model.plan import Assignment, NodeFill
 from broker.model.problem import Job, Pool, Problem, Tenant
 from federation.refusals import Refusal, RefusalCode
 
@@ -66,7 +66,8 @@ class PairConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Copies of a job in a pool, or in its queue (`Pool.as_queue`)."""
+    """Copies of a job in a pool, in its queue (`Pool.as_queue`), or there later
+    (`Pool.as_later`)."""
 
     job: Job
     pool: Pool
@@ -80,8 +81,9 @@ class Share:
     @property
     def text(self) -> str:
         """What goes where."""
-        place = f"the queue of {self.pool.name}" if self.pool.queue_of else self.pool.name
-        return f"{self.job.id} in {place}"
+        name, queued, starts_h = self.pool.place
+        where = Assignment(self.job.id, name, self.copies, queued, starts_h).where
+        return f"{self.job.id} in {where}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,22 +26,22 @@ from federation.refusals import Refusal, RefusalCode
 
 
 def _most(pairs: PairFigures) -> Floats:
-    if not pairs.pools.queued.any():
+    if not pairs.pools.pending.any():
         return np.full(1, np.inf)
     rows = pairs.rows
     fits = rows.room.empty_slots >= rows.column("replicas")[:, None]
     fits &= pairs.pools.queue_s <= rows.limits("max_queue_s")[:, None]
-    fits |= ~pairs.pools.queued
-    most = np.where(pairs.pools.queued, pairs.pools.max_pending, np.inf)
+    fits |= ~pairs.pools.pending
+    most = np.where(pairs.pools.pending, pairs.pools.max_pending, np.inf)
     return np.where(fits[pairs.row, pairs.pool], most[pairs.pool], 0.0)
 
 
 def _tallies(pairs: PairFigures) -> Iterator[Tally]:
-    if not pairs.pools.queued.any():
+    if not pairs.pools.pending.any():
         return
-    of_pool = np.where(pairs.pools.queued, np.cumsum(pairs.pools.queued) - 1, -1)
+    of_pool = np.where(pairs.pools.pending, np.cumsum(pairs.pools.pending) - 1, -1)
     limit = [
-        pool.queue.max_pending for pool in pairs.pools.pools if pool.queue_of and pool.queue
+        pool.queue.max_pending for pool in pairs.pools.pools if pool.place[1] and pool.queue
     ]
     row = of_pool[pairs.pool]
     yield Tally(QUEUE.name, tuple(limit), row, integers([1]).repeat(len(row)))
@@ -52,7 +52,7 @@ def _check(placed: Placed) -> Iterator[str]:
     limits: dict[str, int] = {}
     for share in placed.shares:
         pool = share.pool
-        if not pool.queue_of:
+        if not pool.place[1]:
             continue
         if pool.queue is None or not within(pool.queue.start_s, share.job.max_queue_s):
             yield f"{share.text}: {'it has none' if pool.queue is None else 'it is too long'}"
@@ -68,7 +68,7 @@ def _check(placed: Placed) -> Iterator[str]:
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:
     queue = beside.pool.queue
-    if not beside.pool.queue_of or queue is None or beside.too_large:
+    if not beside.pool.place[1] or queue is None or beside.too_large:
         return
     longest_s = beside.job.max_queue_s
     if not within(queue.start_s, longest_s):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.decide.later import SAVING_SHARE, Later, later
+from broker.decide.later import SAVING_SHARE, Expected, Later, later
 from broker.decide.terms import Geography
 from broker.model.problem import (
     Cluster,
@@ -133,3 +133,23 @@ def test_no_hour_is_cheaper_than_the_one_that_is_waited_for(seed: int) -> None:
     else:
         now = by_hand(pools, runtime_h, 0.0, per_h)
         assert now - least <= SAVING_SHARE * now + 1e-9
+
+
+def shared(*jobs: Job) -> list[Later | None]:
+    """The best starts of jobs compared in order, in one pool of eight that is cheap at night."""
+    pool = a_pool("a", 3.0, NIGHT)
+    problem = Problem(("a",), (Cluster("a", "a"),), (pool,), ())
+    expected = Expected()
+    return [later(Geography(problem), [pool], job, 24.0, expected) for job in jobs]
+
+
+def test_not_everybody_waits_for_the_same_hour() -> None:
+    """The pool has eight: the third of four each finds no room at night and starts now."""
+    wide = [Job(f"j{n}", "t", {"H100": 1.0}, 2.0, accelerators_per_replica=4) for n in range(3)]
+    assert [found is not None for found in shared(*wide)] == [True, True, False]
+
+
+def test_copies_of_a_class_take_their_room_together() -> None:
+    many = Job("many", "t", {"H100": 1.0}, 2.0, count=8)
+    one = Job("one", "t", {"H100": 1.0}, 2.0)
+    assert [found is not None for found in shared(many, one)] == [True, False]

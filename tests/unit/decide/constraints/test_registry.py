@@ -33,6 +33,7 @@ KEYS = {
     "tenant quota": "quota_accelerators",
     "cluster quota": "cluster_quota",
     "queue": "max_pending",
+    "later": "later",
     "topology": "topology",
     "rack": "domain",
     "extras": "extras",
