@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
 from broker.model.fleet import ClusterView
 from broker.sense.start_delay import CACHE_AGE_MAX_MS, StartDelays
@@ -56,7 +57,8 @@ def planned_delay_s(seconds: float) -> float:
 
 
 class ColdStarts:
-    """The made-up images of one problem."""
+    """The made-up images of one problem. A name says what would have to be fetched where, not how
+    long that takes nor which job came first: whatever else comes, goes or is learned, it stays."""
 
     def __init__(self, views: Sequence[ClusterView], delays: StartDelays, now_ms: int) -> None:
         self._rates = [delays.rate_bytes_per_s(view) for view in views]
@@ -64,7 +66,7 @@ class ColdStarts:
         self._views, self._now_ms = views, now_ms
         self._known: dict[str, list[int]] | None = None
         self._index = {str(view.identity.name): index for index, view in enumerate(views)}
-        self._names: dict[tuple[str, Steps], str] = {}
+        self._names: dict[str, Steps] = {}
         self._cold: dict[int, Steps] = {}
 
     def image(self, spec: JobSpec) -> str | None:
@@ -73,23 +75,36 @@ class ColdStarts:
         total_bytes = sum(blobs.values())
         if total_bytes / self._slowest < LEAST_S:
             return spec.image
-        cold = self._everywhere(total_bytes)
-        steps = self._with_caches(cold, blobs, total_bytes)
-        image = spec.image or ""
+        size, missing = _stepped_bytes(total_bytes), self._missing(blobs, total_bytes)
+        name = self._name(spec.image or "", size, missing)
+        if name in self._names:
+            return name
+        if len(self._names) >= NAMES_MAX:
+            missing = {}
+            name = self._name(spec.image or "", size, missing)
+        steps = list(self._everywhere(size))
+        for index, left_bytes in missing.items():
+            steps[index] = stepped_s(left_bytes / self._rates[index])
         if not any(steps):
             return spec.image
-        if (image, steps) not in self._names and len(self._names) >= NAMES_MAX:
-            steps = cold
-        return self._names.setdefault((image, steps), f"{image}#{len(self._names)}")
+        self._names[name] = tuple(steps)
+        return name
 
     def seconds(self, cluster: str) -> dict[str, float]:
         """Cold start of every name there, for the names given out so far."""
         index = self._index[cluster]
-        return {name: steps[index] for (_, steps), name in self._names.items() if steps[index]}
+        return {name: steps[index] for name, steps in self._names.items() if steps[index]}
 
-    def _everywhere(self, total_bytes: int) -> Steps:
-        """The seconds where nothing is cached; few different ones, by the size in steps too."""
-        size = round(stepped(total_bytes))
+    def _name(self, image: str, size: int, missing: Mapping[int, int]) -> str:
+        """The image, the bytes, and where something of them is missing only."""
+        name = f"{image}#{size}"
+        if not missing:
+            return name
+        names = {str(self._views[index].identity.name): left for index, left in missing.items()}
+        return f"{name}-{blake2b(repr(sorted(names.items())).encode(), digest_size=8).hexdigest()}"
+
+    def _everywhere(self, size: int) -> Steps:
+        """The seconds where nothing is cached."""
         known = self._cold.get(size)
         if known is None:
             known = tuple(stepped_s(size / rate) for rate in self._rates)
@@ -107,15 +122,15 @@ class ColdStarts:
                         self._known[sha256].append(index)
         return self._known
 
-    def _with_caches(self, cold: Steps, blobs: Mapping[str, int], total_bytes: int) -> Steps:
+    def _missing(self, blobs: Mapping[str, int], total_bytes: int) -> dict[int, int]:
+        """Bytes left to fetch, in steps, at the clusters that have some of a job's files."""
         cached: dict[int, int] = defaultdict(int)
         holders = self._holders()
         for sha256, size_bytes in blobs.items():
             for index in holders.get(sha256, ()):
                 cached[index] += size_bytes
-        if not cached:
-            return cold
-        steps = list(cold)
-        for index, found_bytes in cached.items():
-            steps[index] = stepped_s((total_bytes - found_bytes) / self._rates[index])
-        return tuple(steps)
+        return {index: _stepped_bytes(total_bytes - found) for index, found in cached.items()}
+
+
+def _stepped_bytes(size_bytes: int) -> int:
+    return round(stepped(size_bytes)) if size_bytes > 0 else 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from broker.decide import cpsat
 from broker.decide.case import Case, Counts, build_case
+from broker.decide.collecting import without_collecting
 from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
 from broker.decide.floors import floor_ways, walk
@@ -31,11 +32,14 @@ _SMALL = 2_000
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
 _NOTHING_FOUND = "the solver found nothing in the time it had; the floor is in force"
-_WHOLE_SHARE = 0.7
-"""Of the time for the whole model in place_first: the rest is for cost, with the tiers held."""
+_WHOLE_SHARE = {Mode.PLACE_FIRST: 0.7, Mode.SCALAR: 0.6}
+"""Of the time that a search leaves, what the whole model gets; the rest is for repairs of what it
+finds: in place_first for cost, with the tiers held."""
 _WHOLE_OPTION_S = 3e-5
 """CPU seconds by option below which the whole model of a larger problem is not worth a start, for
 each time that it is solved."""
+_BOUND_OPTION_S = 6e-5
+"""The same, in scalar mode, up to which it gets all that is left: it lowers the bound late."""
 _TIER_OPTION_S = 1.5e-5
 """CPU seconds by option that each of several solves takes before the solver counts its own."""
 
@@ -53,6 +57,7 @@ class NoVerifiedPlan(RuntimeError):
     """Not even the floor passed the verifier: a fault in this program, never in a problem."""
 
 
+@without_collecting()
 def decide(
     problem: Problem,
     budget: Budget | None = None,
@@ -144,11 +149,14 @@ def _whole(
 ) -> Plan:
     """Go on from what was found with the whole model and all that is left of the budget; or a part
     of it, where a search can go on from there."""
-    best, solved = start.best, not start.by_floor
-    tiered = search is not None and case.problem.objective.mode is Mode.PLACE_FIRST
+    best, solved, mode = start.best, not start.by_floor, case.problem.objective.mode
+    tiered = search is not None and mode is Mode.PLACE_FIRST
     if tiered:
         meter.charge(_TIER_OPTION_S * len(case.options) * _solves(case))
-    effort = meter.effort(meter.left_s * (_WHOLE_SHARE if tiered else 1.0))
+    share_s = meter.left_s * (1.0 if search is None else _WHOLE_SHARE[mode])
+    if not tiered:
+        share_s = max(share_s, min(meter.left_s, _BOUND_OPTION_S * len(case.options)))
+    effort = meter.effort(share_s)
     improver = Improver(case, best, solve, effort, hinted=solved)
     found = improver.run()
     meter.charge_solver(effort.deterministic - improver.effort.deterministic, whole=True)
@@ -162,6 +170,8 @@ def _whole(
     bound = _tighter(case, start.bound_usd, best, found)
     cheaper = None if search is None or not tiered else search.cheapen(found.best)
     last = found.best if cheaper is None else cheaper.best
+    if search is not None and not tiered:
+        last = search.repaired(found.best)
     if cheaper is not None:
         same = last.placed == found.best.placed
         known = [b for b in (bound if same else None, cheaper.bound_usd) if b is not None]

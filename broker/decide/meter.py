@@ -12,7 +12,7 @@ DETERMINISTIC_PER_CPU_S = 0.24
 """CP-SAT's deterministic time that takes about one CPU second."""
 _WHOLE_PER_CPU_S = 0.18
 """The same for models of thousands of columns, at most."""
-_SHARE = 0.94
+_SHARE = 0.85
 """Of a budget, what is spent by these estimates: they may be that much too low."""
 _OPTION_S = 0.3e-6
 _CLASS_S = 20e-6

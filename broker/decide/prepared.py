@@ -6,13 +6,14 @@ delay has changed, are looked at. The result is the same as if there had been no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
 import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
+from broker.decide.collecting import without_collecting
 from broker.decide.later_starts import with_later_starts
 from broker.decide.options import Integers, Pairs, price_pairs, starts_of
 from broker.decide.queues import with_queues
@@ -24,7 +25,9 @@ _MOVING = ("jobs", "pools", "clusters", "objective", "tenants", "now", "warm")
 _MOST_CHANGED = 0.25
 """Share of the pools from which on all pairs are computed anew: it is no more work."""
 _OF_POOL = attrgetter(*(f.name for f in fields(Pool) if f.name not in _CAPACITY))
-_OF_CLUSTER = attrgetter(*(f.name for f in fields(Cluster) if f.name != "unknown"))
+_OF_CLUSTER = attrgetter(
+    *(f.name for f in fields(Cluster) if f.name not in ("unknown", "cold_start_s"))
+)
 _OF_PROBLEM = attrgetter(*(f.name for f in fields(Problem) if f.name not in _MOVING))
 
 
@@ -39,16 +42,19 @@ class Prepared:
     rows: Mapping[Hashable, int]
 
 
+@without_collecting()
 def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     """Group the jobs and price all pairs, taking over from `last` what is still true. Where
     regions, round trips or what lies between them have changed, everything is computed anew."""
     problem = with_later_starts(with_queues(merged(problem)))
     classes = group_jobs(problem.jobs)
     rows = {item.key: k for k, item in enumerate(classes)}
-    changed = None if last is None else _changed_pools(problem, last.problem)
+    known = {} if last is None else last.rows
+    before = np.array([known.get(item.key, -1) for item in classes], dtype=np.int64)
+    images = {classes[k].job.image for k in np.flatnonzero(before >= 0).tolist()}
+    changed = None if last is None else changed_pools(problem, last.problem, images)
     if last is None or changed is None:
         return Prepared(problem, classes, price_pairs(problem, classes), rows)
-    before = np.array([last.rows.get(item.key, -1) for item in classes], dtype=np.int64)
     new = [item for item, row in zip(classes, before.tolist(), strict=True) if row < 0]
     pairs = _merged(last.pairs, price_pairs(problem, new), before)
     if len(changed):
@@ -58,9 +64,12 @@ def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     return Prepared(problem, classes, pairs, rows)
 
 
-def _changed_pools(problem: Problem, before: Problem) -> Integers | None:
+def changed_pools(
+    problem: Problem, before: Problem, images: Collection[str | None]
+) -> Integers | None:
     """The pools whose pairs cost something else than before, or may no longer be, by index; None
-    where that is so for too many of them, or the places are others."""
+    where that is so for too many of them, or the places are others. `images` are those of the
+    classes that are still there: how long others take to start is nothing to them."""
     if _OF_PROBLEM(problem) != _OF_PROBLEM(before):
         return None
     if _names(problem.clusters) != _names(before.clusters):
@@ -70,7 +79,7 @@ def _changed_pools(problem: Problem, before: Problem) -> Integers | None:
     moved = {
         one.name
         for one, other in zip(problem.clusters, before.clusters, strict=True)
-        if one is not other and _OF_CLUSTER(one) != _OF_CLUSTER(other)
+        if one is not other and not _starts_alike(one, other, images)
     }
     pairs = zip(problem.pools, before.pools, strict=True)
     found = [
@@ -81,6 +90,16 @@ def _changed_pools(problem: Problem, before: Problem) -> Integers | None:
     if len(found) > _MOST_CHANGED * len(problem.pools):
         return None
     return np.array(found, dtype=np.int64)
+
+
+def _starts_alike(one: Cluster, other: Cluster, images: Collection[str | None]) -> bool:
+    if _OF_CLUSTER(one) != _OF_CLUSTER(other):
+        return False
+    now, then = one.cold_start_s, other.cold_start_s
+    any_now, any_then = now.get("*", 0.0), then.get("*", 0.0)
+    # A job without an image (None) starts like one of any other image.
+    keys = {"*" if image is None else image for image in images}
+    return now == then or all(now.get(k, any_now) == then.get(k, any_then) for k in keys)
 
 
 def _names(places: Sequence[Cluster] | Sequence[Pool]) -> list[str]:

@@ -77,6 +77,7 @@ class Search:
         self._tier_usd = self._tier_values()
         self._kept: Counts | None = None
         self._columns: Columns | None = None
+        self._priced: Priced | None = None
 
     def run(self, warm: Warm | None, floors: Floors, spare_s: float = 0.0) -> Searched:
         """Spend the budget of the meter, or a part of it where so much more than `spare_s` is left
@@ -96,7 +97,16 @@ class Search:
         elif priced is not None and not shared:
             priced = self._raise_and_cheapen(priced)
         by_floor = any(self._best is candidate for candidate in floor)
+        self._priced = priced
         return self._searched(priced, by_floor=by_floor)
+
+    def repaired(self, best: Candidate) -> Candidate:
+        """Go on from a plan that was found elsewhere, in scalar mode: repairs with all that is left
+        of the budget, where the prices found before say that something is lost."""
+        self._best = best
+        if self._priced is not None:
+            self._improve(self._priced, self._meter.left_s)
+        return self._best
 
     def cheapen(self, best: Candidate) -> Searched | None:
         """Go on from a plan that was found elsewhere: what it places of each tier is held, and a

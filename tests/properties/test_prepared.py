@@ -59,6 +59,13 @@ def a_cycle_later(dice: random.Random, problem: Problem, other: Problem, step: i
         at = dice.randrange(len(clusters))
         later = replace(clusters[at], start_delay_s=clusters[at].start_delay_s + 30)
         clusters = (*clusters[:at], later, *clusters[at + 1 :])
+    if dice.random() < 0.3:
+        # Another image comes to be known, or what one that is in use takes is learned anew.
+        other = dice.choice(["img", "new", "*"])
+        clusters = tuple(
+            replace(c, cold_start_s={**c.cold_start_s, other: 60.0 * dice.randint(0, 3)})
+            for c in clusters
+        )
     return replace(problem, jobs=tuple(jobs), pools=pools, clusters=clusters)
 
 

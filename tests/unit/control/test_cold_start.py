@@ -8,6 +8,7 @@ from broker.control.build_problem import Waiting, World, build
 from broker.control.cold_start import NAMES_MAX, ColdStarts, blobs_of, planned_delay_s, stepped_s
 from broker.decide.classes import group_jobs
 from broker.decide.decision import Budget, decide
+from broker.decide.prepared import changed_pools
 from broker.model.fleet import (
     Cache,
     Capacity,
@@ -120,6 +121,29 @@ def test_however_many_caches_differ_there_are_few_names():
     assert len(names) == NAMES_MAX + 1
     last = cold.image(spec(50 * MB, first=99))
     assert cold.seconds("c099")[last] == 50, "taken for cold: nobody is sent there for nothing"
+
+
+def test_a_name_is_the_same_whichever_jobs_are_there_and_whatever_a_site_was_learned_to_fetch_at():
+    views = [view("eu", (0, 20 * MB)), view("us"), view("jp", (7, 50 * MB))]
+    specs = [spec(50 * MB), spec(50 * MB, first=7), spec(9 * MB), spec(50 * MB, image="repo/a:1")]
+    cold = ColdStarts(views, learned(eu=MB, us=2 * MB, jp=MB), NOW_MS)
+    names = [cold.image(s) for s in specs]
+    assert len(set(names)) == len(specs)
+    later = ColdStarts(views, learned(eu=MB, us=5 * MB, jp=MB), NOW_MS)
+    assert [later.image(s) for s in (spec(200 * MB), *reversed(specs))][1:] == names[::-1]
+
+
+def test_a_new_job_with_files_of_its_own_leaves_what_all_others_cost_as_it_was():
+    views = (view("eu"), view("us", (7, 50 * MB)))
+    delays = learned(eu=MB, us=2 * MB)
+    old = [waiting(spec(50 * MB, first=n), n) for n in (0, 7)]
+    before = build(world(delays, *views), old)
+    new = build(world(delays, *views), [waiting(spec(9 * MB, first=3), 9), *old])
+    images = {job.image for job in before.jobs}
+    assert images < {job.image for job in new.jobs}
+    changed = changed_pools(new, before, images)
+    assert changed is not None
+    assert not len(changed)
 
 
 def test_an_image_of_its_own_keeps_its_name_apart():
