@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from broker.cli.exits import Exit, Failure, note
 from broker.cli.formatting import Now, mappings
 from broker.client import Client, connect, find_connection
+from broker.client.configuration import LOOPBACK
 from federation.ids import InvalidJobId, parse_job_id
 from federation.system import SystemClock
 
@@ -25,10 +27,20 @@ def with_client(work: Callable[[Client], Awaitable[Result]]) -> Result:
     connection = find_connection(os.environ, Path.home())
 
     async def session() -> Result:
-        async with connect(connection, notify=note) as client:
+        brief = is_direct(connection.url)
+        async with connect(connection, notify=note, brief=brief) as client:
             return await work(client)
 
     return asyncio.run(session())
+
+
+def is_direct(url: str) -> bool:
+    """Whether no proxy that the environment names is between here and a broker."""
+    if urlsplit(url).hostname in LOOPBACK:
+        return True
+    from urllib.request import getproxies
+
+    return not getproxies()
 
 
 def ask(question: Callable[[Client], Awaitable[Result]]) -> Result:

@@ -77,14 +77,18 @@ def connect(
     connection: Connection,
     patience: Patience | None = None,
     notify: Callable[[str], None] | None = None,
+    *,
+    brief: bool = False,
 ) -> Client:
     """A client of that broker, to be used in `async with`; nothing is sent before that.
 
-    `notify` is told, in one line, when an answer is waited for longer than usual. Find the user's
-    own connection with `find_connection(os.environ, Path.home())`.
+    `notify` is told, in one line, when an answer is waited for longer than usual. `brief`: few
+    questions will be asked, and no proxy is in the way: each has a connection of its own, and what
+    keeps connections is loaded only for a stream. Find the user's own connection with
+    `find_connection(os.environ, Path.home())`.
     """
     from broker.client.client import Client
     from broker.client.transport import Transport
     from federation.system import SystemIds, SystemRng
 
-    return Client(Transport(connection, SystemRng(), patience, notify), SystemIds())
+    return Client(Transport(connection, SystemRng(), patience, notify, brief=brief), SystemIds())

@@ -14,7 +14,8 @@ from broker.client.documents import mappings as _mappings
 from broker.client.documents import part as _part
 from broker.client.errors import BadFile, Garbled, Refused
 from broker.client.operating import Operating
-from broker.client.transport import Answer, Request, Transport
+from broker.client.replies import Answer
+from broker.client.transport import Request, Transport
 from federation.environment import Ids
 
 if TYPE_CHECKING:

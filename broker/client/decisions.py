@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from broker.client.client import Client
 from broker.client.errors import Garbled
-from broker.client.transport import Answer, Request
+from broker.client.replies import Answer
+from broker.client.transport import Request
 
 Document = dict[str, Any]
 

@@ -6,8 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 from broker.client.errors import Garbled
-from broker.client.transport import Answer
+from broker.client.replies import Answer
 
+MAX_BLOB_BYTES = 64 << 20
+"""What a broker takes as one blob."""
 Document = dict[str, Any]
 
 

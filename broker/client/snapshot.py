@@ -18,10 +18,10 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from broker.client.documents import MAX_BLOB_BYTES
 from broker.client.errors import BadFile
 from federation.units import format_bytes
 
-MAX_BLOB_BYTES = 64 << 20
 MANY_FILES = 10_000
 IGNORE_FILES = (".gitignore", ".twignore")
 _NEVER = frozenset({".git", ".hg", ".svn"})

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from broker.client.documents import MAX_BLOB_BYTES
 from broker.client.errors import BadFile
-from broker.client.snapshot import MAX_BLOB_BYTES, pack_directory
 from federation.jobs import BlobRef, FileRef, InvalidJob, JobFile, JobSpec
 from federation.units import format_bytes
 
@@ -59,6 +59,8 @@ def prepare_job(job: JobFile, base: Path) -> Prepared:
         blobs.append(blob)
     workdir = None
     if workdir_text is not None:
+        from broker.client.snapshot import pack_directory
+
         archive = pack_directory(_local(workdir_text, base))
         workdir = BlobRef(archive=archive.sha256, bytes=archive.size_bytes)
         blobs.append(Blob(archive.sha256, archive.size_bytes, content=archive.content))

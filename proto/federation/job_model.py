@@ -94,7 +94,7 @@ class _Job(Part):
     secrets: Annotated[
         tuple[EnvName, ...], Field(max_length=64), AfterValidator(unique), at_most(64)
     ] = ()
-    resources: Resources = Resources()
+    resources: Resources = Resources.model_construct()
     array: ArrayField | None = None
     priority: Annotated[Integer, Field(ge=0, le=MAX_PRIORITY)] = DEFAULT_PRIORITY
     deadline: DeadlineField | None = None
@@ -113,15 +113,15 @@ class _Job(Part):
     ports: Annotated[
         tuple[Port, ...], Field(max_length=64), AfterValidator(unique), at_most(64)
     ] = ()
-    placement: Placement = Placement()
+    placement: Placement = Placement.model_construct()
     value_of_time_micro_usd_per_hour: MicroUsd | None = Field(
         alias="value_of_time_usd_per_hour", default=None
     )
-    on_disconnect: OnDisconnect = OnDisconnect()
+    on_disconnect: OnDisconnect = OnDisconnect.model_construct()
     preempt_grace_s: Duration = Field(
         alias="preempt_grace", default=30, json_schema_extra={"default": "30s"}
     )
-    retry: Retry = Retry()
+    retry: Retry = Retry.model_construct()
     depends_on: Annotated[
         tuple[Dependency, ...],
         Field(max_length=1_000),

@@ -48,6 +48,7 @@ class Part(BaseModel):
     """A frozen mapping of known keys."""
 
     model_config = ConfigDict(
+        defer_build=True,
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
 

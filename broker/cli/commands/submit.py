@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from broker.cli.commands.logs import print_log
 from broker.cli.exits import Exit, Failure, exit_of_job, note
 from broker.cli.explanation import show_explanation
 from broker.cli.human_time import NoSuchTime, read_time_ms
 from broker.cli.job_options import JobOptions, bad_job, read_job
-from broker.cli.job_views import end_line
 from broker.cli.options import Json
 from broker.cli.output import say, show_json
 from broker.cli.session import now, telling, with_client
-from broker.cli.tracing import Submitting, submitting
-from broker.client import Client, ClientError, LogChoice, Prepared, Refused, prepare_job
-from broker.client import wait_for_jobs as wait_until_ended
+from broker.client import Client, ClientError, Prepared, Refused, prepare_job
 from federation.jobs import InvalidJob, JobFile
 from federation.units import format_utc
+
+if TYPE_CHECKING:
+    from broker.cli.tracing import Submitting
 
 Option = typer.Option
 
@@ -150,6 +149,8 @@ class _Submission:
 
     async def run(self, client: Client) -> int:
         """Hand it over; wait or follow as asked."""
+        from broker.cli.tracing import submitting
+
         with submitting() as trace:
             return await self._run(client, trace)
 
@@ -193,6 +194,11 @@ class _Submission:
         return None
 
     async def _until_ended(self, client: Client, job_id: str) -> dict[str, Any]:
+        from broker.cli.commands.logs import print_log
+        from broker.cli.job_views import end_line
+        from broker.client import LogChoice
+        from broker.client import wait_for_jobs as wait_until_ended
+
         try:
             if self._follow and not self._json:
                 await print_log(client, LogChoice(job_id))

@@ -20,7 +20,7 @@ from broker.client import (
     connect,
 )
 from broker.client.client import log_range
-from broker.client.transport import Answer
+from broker.client.replies import Answer
 from broker.client.upload import Blob
 from tests.unit.client.speaking_server import (
     JOB,
@@ -35,9 +35,11 @@ QUICK = Patience(total_s=2.0, first_pause_s=0.01, longest_pause_s=0.05)
 SPEC = {"command": ["python", "train.py"], "name": "train"}
 
 
-@pytest.fixture
-async def client(server: SpeakingServer) -> AsyncIterator[Client]:
-    async with connect(Connection(server.url, TOKEN), QUICK) as connected:
+@pytest.fixture(params=[False, True], ids=["kept", "brief"])
+async def client(
+    server: SpeakingServer, request: pytest.FixtureRequest
+) -> AsyncIterator[Client]:
+    async with connect(Connection(server.url, TOKEN), QUICK, brief=request.param) as connected:
         yield connected
 
 

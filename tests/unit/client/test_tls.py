@@ -37,19 +37,23 @@ def secure(files: Path) -> Iterator[SpeakingServer]:
         yield running
 
 
-async def test_the_broker_is_known_by_its_ca(files: Path, secure: SpeakingServer) -> None:
+@pytest.mark.parametrize("brief", [False, True])
+async def test_the_broker_is_known_by_its_ca(
+    files: Path, secure: SpeakingServer, *, brief: bool
+) -> None:
     url = secure.url.replace("http:", "https:")
-    async with connect(Connection(url, TOKEN, files / "ca.pem"), QUICK) as client:
+    async with connect(Connection(url, TOKEN, files / "ca.pem"), QUICK, brief=brief) as client:
         assert await client.status() == {"queued": 1}
 
 
+@pytest.mark.parametrize("brief", [False, True])
 @pytest.mark.parametrize("trusted", ["other.pem", None])
 async def test_somebody_else_is_told_nothing(
-    files: Path, secure: SpeakingServer, trusted: str | None
+    files: Path, secure: SpeakingServer, trusted: str | None, *, brief: bool
 ) -> None:
     url = secure.url.replace("http:", "https:")
     ca_file = files / trusted if trusted else None
-    async with connect(Connection(url, TOKEN, ca_file), QUICK) as client:
+    async with connect(Connection(url, TOKEN, ca_file), QUICK, brief=brief) as client:
         with pytest.raises(NotReachable, match="TRADEWIND_CA"):
             await client.status()
     assert not secure.requests
