@@ -330,6 +330,8 @@ def launch_order(
         network=spec.resources.network or bool(spec.ports),
         image=spec.image or "",
         queued=placement.queued and not launch.reservation.places,
+        features=spec.resources.features,
+        extras=tuple(sorted(spec.resources.extras.items())),
     )
 
 

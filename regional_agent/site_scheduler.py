@@ -249,7 +249,7 @@ class _SlurmSite:
             found = await self._sense.look(ours, self._clock.now_ms())
         except SlurmSilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
-        self._system.pools = found.sources
+        self._system.pools, self._system.features = found.sources, found.features
         if found.notes != self._noted:
             self._noted = found.notes
             for note in found.notes:

@@ -307,6 +307,7 @@ def capacity_to_wire(report: CapacityReport) -> pb.Report:
                 memory_bytes=g.memory_bytes,
                 free_memory_bytes=g.free_memory_bytes,
                 domain=g.domain,
+                features=g.features,
             )
     return pb.Report(capacity=made)
 

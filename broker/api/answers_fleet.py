@@ -28,6 +28,13 @@ class ExtraView(Open):
     free: int
 
 
+class FeatureView(Open):
+    """A word the site has for nodes, which jobs may ask for, and how many nodes have it."""
+
+    name: str
+    nodes: int
+
+
 class PoolView(Open):
     """Accelerators of one model and price in a cluster; null where nothing was reported. `note`
     says why a pool does not count, `domain` which rack or switch all its nodes share."""
@@ -40,6 +47,7 @@ class PoolView(Open):
     free: int | None
     extras: list[ExtraView]
     domain: str
+    features: list[FeatureView]
     price_usd_per_accelerator_hour: float | None
     price_kind: str | None
     price_source: str | None

@@ -115,6 +115,11 @@ def _of_pool(pool: Document) -> str:
     """What else there is to say of a pool."""
     said = ["simulated"] if pool.get("simulated") is True else []
     said += [f"all in {pool['domain']}"] if pool.get("domain") else []
+    features = [
+        f"{text(one.get('name'))} x{count(one.get('nodes'))}"
+        for one in mappings(pool.get("features"))
+    ]
+    said += [f"features {' '.join(features)}"] if features else []
     for extra in mappings(pool.get("extras")):
         said.append(
             f"{count(extra.get('free'))} of {count(extra.get('total'))} {text(extra.get('name'))}"

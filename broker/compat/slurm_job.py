@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker.compat import slurm_values as values
-from broker.compat.accelerator_names import is_model, request
+from broker.compat.accelerator_names import request
 from broker.compat.imported import Draft, Imported
 from broker.compat.kinds import Kind
 from broker.compat.notes import Findings, short
@@ -22,6 +22,7 @@ from broker.compat.slurm_directives import (
     read_options,
     script_options,
 )
+from broker.compat.slurm_features import read_constraint, read_licences
 from broker.compat.slurm_layout import Layout, arrange
 from broker.compat.slurm_surroundings import read_client, read_environment
 from broker.compat.slurm_wrapper import Setting, wrap
@@ -131,7 +132,8 @@ def _describe(draft: Draft, asked: Asked, name: str) -> None:
                 " unless a policy matches it",
             )
     _clusters(draft, asked)
-    _constraint(asked)
+    read_constraint(draft, asked)
+    _exclusive(asked)
 
 
 def _clusters(draft: Draft, asked: Asked) -> None:
@@ -149,18 +151,7 @@ def _clusters(draft: Draft, asked: Asked) -> None:
     asked.translated("clusters", f"placement.clusters: {', '.join(names)}")
 
 
-def _constraint(asked: Asked) -> None:
-    """Features are a site's own words; models of GPU were read with the GPUs."""
-    for option in ("constraint", "prefer"):
-        if option not in asked:
-            continue
-        words = re.split(r"[|&,()\[\]\s*]+", asked.given[option].value)
-        gpus_untyped = any(
-            f in asked for f in ("gres", "gpus", "gpus-per-node", "gpus-per-task")
-        )
-        if option == "constraint" and gpus_untyped and all(is_model(w) for w in words if w):
-            continue
-        asked.warning(option, "features are a site's own words: not carried over")
+def _exclusive(asked: Asked) -> None:
     if "exclusive" in asked:
         asked.warning(
             "exclusive",
@@ -264,6 +255,7 @@ def _resources(draft: Draft, asked: Asked, layout: Layout) -> None:
     if layout.nodes > 1:
         draft.put("resources.replicas", layout.nodes, asked.line("nodes"))
     _switches(draft, asked, layout.nodes)
+    read_licences(draft, asked, layout.nodes)
     draft.put("resources.cpus", layout.cpus, asked.line("cpus-per-task") or asked.line(first))
     if layout.memory_bytes is not None:
         name = next(n for n in ("mem", "mem-per-cpu", "mem-per-gpu") if n in asked)

@@ -68,7 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     _read("mem", env="SBATCH_MEM_PER_NODE"), _read("mem-per-cpu", env="SBATCH_MEM_PER_CPU"),
     _read("mem-per-gpu", env="SBATCH_MEM_PER_GPU"), _read("tmp"),
     _read("time", "t", "SBATCH_TIMELIMIT"), _read("array", "a", "SBATCH_ARRAY_INX"),
-    _read("constraint", "C", "SBATCH_CONSTRAINT"), _read("prefer"),
+    _read("constraint", "C", "SBATCH_CONSTRAINT"), _read("prefer"), _read("licenses", "L"),
     _read("exclusive", "", "SBATCH_EXCLUSIVE", Takes.OPTIONAL), _read("switches"),
     # What it is called, who pays, in what order
     _read("job-name", "J", "SBATCH_JOB_NAME"), _read("account", "A", "SBATCH_ACCOUNT"),
@@ -127,8 +127,6 @@ OPTIONS: tuple[Option, ...] = (
     _warned("thread-spec", "threads for the system are the site's matter"),
     _warned("overcommit", "every cpu asked for is given", "O", Takes.NOTHING),
     _warned("reservation", "reservations of a site are not used"),
-    _warned("licenses", "licences are not carried over, a job may start without one: a job file has"
-            " `resources.extras`", "L"),
     _warned("network", "network settings of a site are not carried over"),
     _warned("get-user-env", "the login environment of the site is not read", takes=Takes.OPTIONAL),
     _warned("deadline", "not carried over: a job file has `deadline:`"),

@@ -22,6 +22,7 @@ from broker.control.closed_clusters import (
 from broker.control.cold_start import ColdStarts, blobs_of, planned_delay_s
 from broker.control.deferring import Deferring
 from broker.control.distances import Distances, measure
+from broker.control.featured import featured, features_missing
 from broker.control.inputs import Inputs, Ways, padded
 from broker.control.policy_limits import policy_refusal
 from broker.control.policy_preferences import preferred, put_off, spread_full
@@ -138,6 +139,8 @@ class ProblemBuilder:
         self._pools: list[pm.Pool] = []
         self._closing = any(v.capacity.windows for v in self._views if v.capacity is not None)
         self._duplicates = duplicates(fleet)
+        asked = (featured(w.spec, slots(w.spec)[1]) for w in waiting if w.spec.resources.features)
+        self._featured = frozenset(one for one in asked if one is not None)
         self._deferring = Deferring(self._priced, world.now_ms)
 
     def pools(self) -> Iterator[str]:
@@ -145,7 +148,9 @@ class ProblemBuilder:
         now_ms = self._world.now_ms
         for view in self._views:
             lately = self._world.attempts.get(view.identity.name, ())
-            found = pools_of(view, lately, self._duplicates, self._world.preempted, now_ms)
+            found = pools_of(
+                view, lately, self._duplicates, self._world.preempted, now_ms, self._featured
+            )
             self._pools.extend(found)
             yield view.identity.name
 
@@ -246,6 +251,7 @@ def _rules(waiting: Waiting) -> Hashable:
     of_spec = (
         spec.placement.model_dump_json(),
         spec.resources.isolation,
+        spec.resources.features,
         spec.image,
         spec.max_runtime_s,
         spec.on_disconnect.replace,
@@ -265,6 +271,13 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     if resources.accelerator_models:
         return dict.fromkeys(resources.accelerator_models, 1.0), resources.accelerator_count
     return {CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
+
+
+def _extras(spec: JobSpec, per_replica: int) -> Mapping[str, int]:
+    """What a replica takes of its pool beside accelerators, cpus and memory."""
+    on_nodes = featured(spec, per_replica)
+    extras = spec.resources.extras
+    return {**extras, on_nodes.name: 1} if on_nodes else extras
 
 
 def _job(
@@ -304,7 +317,7 @@ def _job(
         latency_usd_per_ms=latency_usd,
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
         budget_usd=_usd(place.budget_micro_usd),
-        extras_per_replica=resources.extras,
+        extras_per_replica=_extras(spec, per_replica),
         topology=pm.Topology(resources.topology or "cluster"),
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour
@@ -340,6 +353,7 @@ def _excluded(
             policy_refusal(waiting.ruling, view, distances, world.now_ms)
             or not_named(waiting.spec, view)
             or not_trusted(waiting.job, waiting.spec, view)
+            or features_missing(waiting.spec, view)
             or avoided(waiting.job, view, world.now_ms)
             or _kept_apart(waiting, view, world)
             or spread_out(waiting.job, waiting.spec, view)

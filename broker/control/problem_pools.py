@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from broker.control.featured import Featured, featured_places
 from broker.control.price_hours import price_windows, windows_ahead
 from broker.model import problem as pm
 from broker.model.fleet import ClusterView, NodeGroup, PoolCapacity
@@ -30,9 +32,11 @@ def pools_of(
     doubled: Mapping[PoolKey, Refusal],
     preempted: Mapping[PoolKey, tuple[int, float]],
     now_ms: int,
+    featured: Collection[Featured] = (),
 ) -> Iterable[pm.Pool]:
     """What a cluster has free now. `attempts`: its live ones and those ended lately; `doubled`:
-    pools that do not count; `preempted`: what was seen of runs that were cut short."""
+    pools that do not count; `preempted`: what was seen of runs that were cut short; `featured`:
+    what the jobs of the problem ask of nodes."""
     if view.capacity is None:
         return
     refusal = unusable(view, now_ms)
@@ -56,13 +60,14 @@ def pools_of(
             accelerator=whole.groups[0].accelerator if whole.groups else CPU,
             price_usd_per_accelerator_hour=price_usd,
             accelerators_per_node=max((g.total for g in whole.groups), default=1),
-            nodes=tuple(_nodes(g, free=True) for g in now.groups),
-            when_empty=tuple(_nodes(g, free=False) for g in whole.groups),
+            nodes=_nodes(now.groups, free=True),
+            when_empty=_nodes(whole.groups, free=False),
             spot=price is not None and price.kind == "spot",
             domain=_domain(whole),
             prices=price_windows(price, now_ms),
             preemptions_per_h=rate_per_h(stated_per_h, preempted.get(key, (0, 0.0))),
-            extras={name: free for name, (_, free) in now.extras.items()},
+            extras={name: free for name, (_, free) in now.extras.items()}
+            | featured_places(now.groups, featured),
             maintenance=closing,
             per_node=True,
             unusable=why,
@@ -76,10 +81,13 @@ def _domain(pool: PoolCapacity) -> str:
     return "" if others else first
 
 
-def _nodes(group: NodeGroup, *, free: bool) -> pm.NodeGroup:
-    return pm.NodeGroup(
-        count=group.count,
-        free_accelerators=group.free if free else group.total,
-        free_cpus=(group.free_cpus_milli if free else group.cpus_milli) / 1000,
-        free_memory_gib=(group.free_memory_bytes if free else group.memory_bytes) / GIB,
+def _nodes(groups: Iterable[NodeGroup], *, free: bool) -> tuple[pm.NodeGroup, ...]:
+    """What the decision takes of them; what else they are makes no groups of their own."""
+    alike: Counter[tuple[int, int, int]] = Counter()
+    for g in groups:
+        now = (g.free, g.free_cpus_milli, g.free_memory_bytes)
+        alike[now if free else (g.total, g.cpus_milli, g.memory_bytes)] += g.count
+    return tuple(
+        pm.NodeGroup(count, accelerators, cpus_milli / 1000, memory_bytes / GIB)
+        for (accelerators, cpus_milli, memory_bytes), count in alike.items()
     )

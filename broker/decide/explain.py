@@ -250,6 +250,7 @@ _NEAREST_FIRST = (
 _STANDINGS = {
     RefusalCode.NOT_CHOSEN: Standing.COULD_START,
     RefusalCode.WRONG_ACCELERATOR: Standing.NEVER_FITS,
+    RefusalCode.MISSING_FEATURES: Standing.NEVER_FITS,
     RefusalCode.REPLICA_TOO_LARGE: Standing.NEVER_FITS,
     RefusalCode.GANG_TOO_LARGE: Standing.NEVER_FITS,
     RefusalCode.DEADLINE_TOO_SOON: Standing.TIME,

@@ -53,7 +53,8 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`count` identical nodes with these totals, and what is free on each now."""
+    """`count` identical nodes with these totals, and what is free on each now. `features`: the
+    words the site has for them."""
 
     count: int
     accelerator: str
@@ -64,6 +65,7 @@ class NodeGroup:
     memory_bytes: int
     free_memory_bytes: int
     domain: str = ""
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from broker.model.fleet import (
     RoundTrip,
 )
 from federation.accelerators import InvalidAccelerator, identify
+from federation.features import FEATURE
 from federation.ids import Region
 from federation.local_queue import LocalQueue
 from federation.site_limits import NO_LIMITS, ClosedWindow, NameRule, SiteLimits
@@ -32,6 +33,7 @@ START_MAX_MS = 10 * 365 * 86_400_000
 STEPS_MAX = 400
 PREEMPTIONS_PER_H_MAX = 60
 EXTRAS_MAX, EXTRA_MAX = 64, 1_000_000_000
+FEATURES_MAX = 64
 CACHED_MAX = 2_000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -145,7 +147,17 @@ def _group(pool: str, g: pb.NodeGroup) -> NodeGroup:
         memory_bytes=g.memory_bytes,
         free_memory_bytes=g.free_memory_bytes,
         domain=g.domain,
+        features=_features(pool, g),
     )
+
+
+def _features(pool: str, g: pb.NodeGroup) -> tuple[str, ...]:
+    if len(g.features) > FEATURES_MAX:
+        raise ReportRefused(f"pool {pool}: {len(g.features)} features, at most {FEATURES_MAX}")
+    for name in g.features:
+        if not re.fullmatch(FEATURE, name):
+            raise ReportRefused(f"pool {pool}: {name[:80]!r} is no feature of nodes")
+    return tuple(sorted(set(g.features)))
 
 
 def _canonical(pool: str, reported: str) -> str:

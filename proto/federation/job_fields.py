@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from federation.accelerators import AcceleratorRequest, parse_accelerators
+from federation.features import WISH
 from federation.ids import (
     Cluster,
     InvalidId,
@@ -307,6 +308,17 @@ LabelKey = Annotated[
         )
     ),
     _schema(_LABEL, "team"),
+]
+Feature = Annotated[
+    Text,
+    AfterValidator(
+        _matching(
+            WISH,
+            "not a feature of nodes",
+            "write one word, or some of which one will do: icelake|genoa",
+        )
+    ),
+    _schema(WISH, "ib", "icelake|genoa"),
 ]
 LabelValue = Annotated[Text, AfterValidator(_or_empty(_text(255))), Field(max_length=255)]
 TenantName = Annotated[Tenant, PlainValidator(_reading(parse_tenant)), _schema(_NAME, "physics")]

@@ -13,6 +13,7 @@ from federation.job_fields import (
     CpusMilli,
     DiskSize,
     Duration,
+    Feature,
     Flag,
     Integer,
     JobRef,
@@ -105,6 +106,9 @@ class Resources(Part):
     isolation: Isolation | None = None
     network: bool = False
     extras: Annotated[dict[LabelKey, Extra], Field(max_length=16), at_most(16)] = {}
+    features: Annotated[
+        tuple[Feature, ...], Field(max_length=16), AfterValidator(unique), at_most(16)
+    ] = ()
 
     @property
     def accelerator_count(self) -> int:

@@ -163,6 +163,8 @@ def _deciding_resources(resources: Resources) -> dict[str, object]:
         exclude_defaults=True,
         exclude={"accelerators", "accelerator_memory_bytes"},
     )
+    if "features" in data:
+        data["features"] = sorted(resources.features)
     # What memory was asked for decides only through the models it leaves.
     data["models"] = sorted(resources.accelerator_models)
     data["count"] = resources.accelerator_count

@@ -39,6 +39,7 @@ class RefusalCode(StrEnum):
     PRICE_UNKNOWN = "price_unknown"
     ISOLATION_TOO_WEAK = "isolation_too_weak"
     ACCELERATOR_MEMORY = "accelerator_memory"
+    MISSING_FEATURES = "missing_features"
     NO_FENCE = "no_fence"
     TOPOLOGY = "topology"
     NO_RACK = "no_rack"

@@ -1,58 +1,30 @@
-"""What a Slurm site has, what is free of it, and who waits: one look, by three clients.
-
-A node belongs to one pool, that of the first of the site's partitions it is in, so that nothing
-is counted twice. Nodes that are drained, down, reserved or in maintenance take nothing new.
-"""
+"""What a Slurm site has, what is free of it, and who waits: looks at it, by a few clients."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import pwd
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from federation.accelerators import InvalidAccelerator, identify
 from federation.local_queue import LocalQueue
-from federation.site_limits import ClosedWindow
 from regional_agent.clients import ClientSilent, run_client
-from regional_agent.session.ledger import Pool
-from regional_agent.session.resettle import NodeSeen, SiteSeen
-from regional_agent.slurm import associations, limits, nodes, queue, waits
+from regional_agent.sense.slurm_pools import SlurmAnswers, SlurmLook, put_together
+from regional_agent.session.resettle import NodeSeen
+from regional_agent.slurm import associations, licences, limits, nodes, queue, waits
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 from regional_agent.slurm.start_forecast import StartForecast
+from regional_agent.slurm.topology import parse_topology
 
-CPU = "CPU"
-MIB = 2**20
 BOUNDS_EVERY_S = 600
 PROBE_EVERY_S = 60
 PROBES_MAX = 8
 """Pools whose expected start is asked for in one look: each is one more call of a client."""
-MAINTENANCE = "maintenance at the site"
 
 
 class SlurmSilent(Exception):
     """The site could not be looked at; what was known before is only older now."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmLook:
-    """One look: the site as the ledger takes it, where each pool's jobs go, and what could not
-    be used of it, in sentences."""
-
-    seen: SiteSeen
-    sources: Mapping[str, PoolSource]
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    facts: tuple[nodes.NodeFacts, ...]
-    partitions: tuple[limits.Partition, ...]
-    reservations: tuple[nodes.Reserved, ...]
-    rows: tuple[queue.QueueRow, ...]
-    limits: limits.Limits
 
 
 class SlurmSense:
@@ -70,6 +42,7 @@ class SlurmSense:
         self._limits: limits.Limits | None = None
         self._forecast = StartForecast()
         self._probed: dict[str, tuple[int, int | None]] = {}
+        self._switched: tuple[int, Mapping[str, str]] = (-BOUNDS_EVERY_S, {})
         self._bounded: tuple[int, associations.Bounds | None] = (-BOUNDS_EVERY_S, None)
 
     async def look(self, ours: Collection[str], now_ms: int) -> SlurmLook:
@@ -85,24 +58,37 @@ class SlurmSense:
             self._out(*_node_words(self._limits.version)),
             self._out("scontrol", "-o", "show", "partition"),
             self._out("scontrol", "-o", "show", "reservation"),
+            self._out("scontrol", "-o", "show", "lic"),
         )
         rows = await self._rows()
         try:
             found = nodes.parse_nodes(said[0])
         except (ValueError, KeyError) as problem:
             raise SlurmSilent(f"its nodes cannot be read: {problem}") from problem
-        answers = _Answers(
+        answers = SlurmAnswers(
             found,
             limits.parse_partitions(said[1]),
             nodes.parse_reservations(said[2]),
             rows,
             self._limits,
+            licences.parse_licences(said[3]),
+            await self._switches(now_ms // 1000),
         )
         found_now = put_together(self._site, answers, frozenset(ours), now_ms)
         queues = await self._queues(found_now, rows, now_ms)
         look = replace(found_now, seen=replace(found_now.seen, queues=queues))
         bounds = await self._bounds(now_ms // 1000)
         return within(look, bounds) if bounds else look
+
+    async def _switches(self, now_s: int) -> Mapping[str, str]:
+        """By node its switch, asked now and then; a site that tells of none fails that."""
+        if now_s - self._switched[0] >= BOUNDS_EVERY_S:
+            try:
+                out = await self._out("scontrol", "-o", "show", "topology")
+                self._switched = now_s, parse_topology(out)
+            except SlurmSilent:
+                self._switched = now_s, self._switched[1]
+        return self._switched[1]
 
     async def _bounds(self, now_s: int) -> associations.Bounds | None:
         """What accounting lets us have, asked now and then; None where nobody says."""
@@ -197,129 +183,3 @@ def _node_words(version: tuple[int, int]) -> tuple[str, ...]:
     if version >= limits.NODES_BY_SCONTROL:
         return ("scontrol", "show", "nodes", "--json")
     return ("sinfo", "--json")
-
-
-def put_together(
-    site: SlurmSite, said: _Answers, ours: frozenset[str], now_ms: int
-) -> SlurmLook:
-    """One look from what the clients said. Pure."""
-    notes: list[str] = []
-    members: dict[tuple[str, str, int, int, int], list[nodes.NodeFacts]] = defaultdict(list)
-    order = _in_order(site, said.partitions)
-    for node in sorted(said.facts, key=lambda n: n.name):
-        partition = next((p for p in order if p.name in node.partitions), None)
-        if partition is not None:
-            model = _model(site, node, notes)
-            shape = (partition.name, model, max(1, node.cards or node.cpus), node.cpus,
-                     node.memory_mib)  # fmt: skip
-            if model:
-                members[shape].append(node)
-    blocked = _blocked(said.reservations, now_ms)
-    pools: list[Pool] = []
-    sources: dict[str, PoolSource] = {}
-    seen: dict[str, tuple[NodeSeen, ...]] = {}
-    where: dict[str, tuple[str, int]] = {}
-    walltimes = {p.name: p.walltime_max_s for p in order}
-    for shape, some in sorted(members.items()):
-        part, model, per_node, cpus, memory_mib = shape
-        name = _name(part, model, {pool.name for pool in pools})
-        pools.append(Pool(name, model, len(some), per_node, cpus * 1000, memory_mib * MIB))
-        gres = some[0].gres if model != CPU else ""
-        limit_s = walltimes[part]
-        sources[name] = PoolSource(part, gres, per_node, len(some), limit_s)
-        seen[name] = tuple(_seen(node, blocked, model) for node in some)
-        where |= {node.name: (name, index) for index, node in enumerate(some)}
-    others = [row for row in said.rows if ours.isdisjoint(row.uids)]
-    return SlurmLook(
-        SiteSeen(
-            pools=tuple(pools),
-            nodes=seen,
-            running=_running(said.rows, ours, where),
-            closed=_closed(said.reservations, frozenset(where)),
-            max_submit=said.limits.jobs_max,
-            max_array=said.limits.array_max,
-            others_running=sum(row.runs for row in others),
-            others_waiting=sum(
-                row.indices.count if row.indices else 1 for row in others if row.pending
-            ),
-        ),
-        sources,
-        tuple(dict.fromkeys(notes)),
-    )
-
-
-def _in_order(
-    site: SlurmSite, found: Sequence[limits.Partition]
-) -> list[limits.Partition]:
-    """Partitions that are used and up: as the settings name them, else the usual one first."""
-    up = [part for part in found if part.up]
-    if site.partitions:
-        by_name = {part.name: part for part in up}
-        return [by_name[name] for name in site.partitions if name in by_name]
-    return sorted(up, key=lambda part: (not part.usual, part.name))
-
-
-def _model(site: SlurmSite, node: nodes.NodeFacts, notes: list[str]) -> str:
-    """The canonical name of what a node offers; empty, with a note, where nobody can know."""
-    if not node.cards:
-        return CPU
-    reported = site.gres.get(node.gres or "gpu", node.gres)
-    try:
-        return identify(reported).name
-    except InvalidAccelerator as problem:
-        kind = node.gres or "gpu"
-        notes.append(f"nodes with {kind} are left out: {problem}; say gres: {{{kind}: NAME}}")
-        return ""
-
-
-def _name(partition: str, model: str, taken: Collection[str]) -> str:
-    words = "".join(c if c.isalnum() else "-" for c in f"{partition}-{model}".lower())
-    name, n = words.strip("-"), 1
-    while name in taken:
-        n += 1
-        name = f"{words.strip('-')}-{n}"
-    return name
-
-
-def _seen(node: nodes.NodeFacts, blocked: frozenset[str], model: str) -> NodeSeen:
-    return NodeSeen(
-        accelerators_used=node.cpus_used if model == CPU else node.cards_used,
-        cpus_used_milli=node.cpus_used * 1000,
-        memory_used_bytes=node.memory_used_mib * MIB,
-        takes_jobs=node.takes_jobs and node.name not in blocked,
-    )
-
-
-def _blocked(reservations: Sequence[nodes.Reserved], now_ms: int) -> frozenset[str]:
-    """Nodes kept for somebody, or for maintenance, at this time."""
-    now_s = now_ms // 1000
-    current = [r.nodes for r in reservations if r.from_s <= now_s < r.until_s]
-    return frozenset().union(*current)
-
-
-def _closed(
-    reservations: Sequence[nodes.Reserved], used: frozenset[str]
-) -> tuple[ClosedWindow, ...]:
-    """Maintenance of every node that is used."""
-    return tuple(
-        ClosedWindow(r.from_s * 1000, r.until_s * 1000, f"{MAINTENANCE}: {r.name}")
-        for r in reservations
-        if r.maintenance and used and used <= r.nodes
-    )
-
-
-def _running(
-    rows: Sequence[queue.QueueRow],
-    ours: frozenset[str],
-    where: Mapping[str, tuple[str, int]],
-) -> dict[str, tuple[tuple[tuple[str, int], ...], ...]]:
-    """Per attempt of ours the nodes of each copy of it that runs."""
-    found: dict[str, list[tuple[tuple[str, int], ...]]] = defaultdict(list)
-    for row in rows:
-        if not row.runs:
-            continue
-        for uid in ours.intersection(row.uids):
-            sits = tuple(where[name] for name in nodes.expand(row.node_list) if name in where)
-            if sits:
-                found[uid].append(sits)
-    return {uid: tuple(copies) for uid, copies in found.items()}

@@ -139,4 +139,5 @@ def request_of(placement: Placement, spec: JobSpec | None) -> Request:
         width=max(1, placement.width),
         one_node=spec is not None and on_one_node(spec),
         extras=tuple(sorted(spec.resources.extras.items())) if spec is not None else (),
+        features=spec.resources.features if spec is not None else (),
     )

@@ -219,7 +219,7 @@ def reservation_text(held: Held) -> str:
     if held.reservation is not None:
         r = held.reservation.request
         kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width,
-                   r.one_node, [*r.extras]]
+                   r.one_node, [*r.extras], [*r.features]]
         kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
     if held.traceparent:
         kept.append(held.traceparent)
@@ -239,9 +239,14 @@ def read_reservation(held: Held, text: str) -> None:
 
 
 def _request(*kept: Any) -> Request:
-    """The first eight figures, then by name what it has of the pool's extras."""
+    """The first seven figures, by name what it has of the pool's extras, and the features its nodes
+    must have."""
     extras = kept[7] if len(kept) > 7 else ()
-    return replace(Request(*kept[:7]), extras=tuple((name, each) for name, each in extras))
+    return replace(
+        Request(*kept[:7]),
+        extras=tuple((name, each) for name, each in extras),
+        features=tuple(kept[8]) if len(kept) > 8 else (),
+    )
 
 
 def _runs(pairs: Any) -> Runs:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from federation.features import has_features, in_words
 from federation.refusals import Refusal, RefusalCode
 
 OTHERS = "~"
@@ -36,7 +37,9 @@ class Pool:
     """Identical nodes; amounts are per node. The units of accelerator `CPU` are job slots.
     `cards`: UUIDs of all its accelerators, where they are known. `extras`: other things that are
     counted, over the whole pool. `racks`: by node index the rack or switch it is in ("" = not
-    known), where they differ; empty: `domain` is that of all nodes."""
+    known), where they differ; empty: `domain` is that of all nodes. `features`: what the site calls
+    its nodes, by their index; empty where no node has any. `site_extras`: those of the extras that
+    all pools of the site share."""
 
     name: str
     accelerator: str
@@ -49,6 +52,8 @@ class Pool:
     cards: tuple[str, ...] = ()
     extras: Counts = ()
     racks: tuple[str, ...] = ()
+    features: tuple[frozenset[str], ...] = ()
+    site_extras: frozenset[str] = frozenset()
 
     def rack(self, node: int) -> str:
         """The rack or switch of a node; "" where it is not known."""
@@ -60,7 +65,8 @@ class Pool:
 @dataclass(frozen=True, slots=True)
 class Request:
     """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once;
-    `one_node`: those of a copy lie on one node. `extras` are taken of the pool."""
+    `one_node`: those of a copy lie on one node. `extras` are taken of the pool, `features` are what
+    every node of it must have."""
 
     pool: str
     replicas: int = 1
@@ -70,6 +76,7 @@ class Request:
     width: int = 1
     one_node: bool = False
     extras: Counts = ()
+    features: tuple[str, ...] = ()
 
     @property
     def in_wholes(self) -> Request:
@@ -109,15 +116,17 @@ class NodeGroup:
     free_memory_bytes: int
     domain: str
     simulated: bool
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFree:
-    """What is free on one node: indices of cards, milli-cpus, bytes."""
+    """What is free on one node: indices of cards, milli-cpus, bytes; and what it is."""
 
     accelerators: tuple[int, ...]
     cpus_milli: int
     memory_bytes: int
+    features: frozenset[str] = frozenset()
 
     def fits(self, request: Request) -> bool:
         """True if one replica of `request` can be put here."""
@@ -125,6 +134,7 @@ class NodeFree:
             len(self.accelerators) >= request.accelerators
             and self.cpus_milli >= request.cpus_milli
             and self.memory_bytes >= request.memory_bytes
+            and has_features(request.features, self.features)
         )
 
     def without(self, request: Request, cards: tuple[int, ...]) -> NodeFree:
@@ -133,6 +143,7 @@ class NodeFree:
             tuple(i for i in self.accelerators if i not in cards),
             self.cpus_milli - request.cpus_milli,
             self.memory_bytes - request.memory_bytes,
+            self.features,
         )
 
     def with_back(self, request: Request, cards: tuple[int, ...]) -> NodeFree:
@@ -141,6 +152,7 @@ class NodeFree:
             tuple(sorted((*self.accelerators, *cards))),
             self.cpus_milli + request.cpus_milli,
             self.memory_bytes + request.memory_bytes,
+            self.features,
         )
 
 
@@ -249,8 +261,9 @@ class Ledger:
         """What is free of the pool's extras; below 0 where a site has fewer than are held."""
         left = dict(pool.extras)
         for held in self.reservations.values() if left else ():
-            for name, each in held.request.extras if held.request.pool == pool.name else ():
-                left[name] = left.get(name, 0) - each * len(held.places)
+            for name, each in held.request.extras:
+                if held.request.pool == pool.name or name in pool.site_extras:
+                    left[name] = left.get(name, 0) - each * len(held.places)
         return left
 
     def groups(self, pool: Pool, without: frozenset[int] = frozenset()) -> tuple[NodeGroup, ...]:
@@ -275,6 +288,8 @@ class Ledger:
             tuple(range(pool.accelerators_per_node)), pool.cpus_milli, pool.memory_bytes
         )
         nodes = [everything] * pool.nodes
+        for index, features in enumerate(pool.features[: pool.nodes]):
+            nodes[index] = replace(everything, features=features)
         for held in self.reservations.values():
             for place in held.places:
                 # A site may have shrunk since: what lies outside is held nowhere.
@@ -330,7 +345,13 @@ def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> t
 def _groups(pool: Pool, nodes: list[tuple[str, NodeFree]]) -> tuple[NodeGroup, ...]:
     """Nodes with their racks as groups of those alike."""
     alike = Counter(
-        (len(n.accelerators), max(n.cpus_milli, 0), max(n.memory_bytes, 0), rack)
+        (
+            len(n.accelerators),
+            max(n.cpus_milli, 0),
+            max(n.memory_bytes, 0),
+            rack,
+            tuple(sorted(n.features)),
+        )
         for rack, n in nodes
     )
     return tuple(
@@ -345,14 +366,18 @@ def _groups(pool: Pool, nodes: list[tuple[str, NodeFree]]) -> tuple[NodeGroup, .
             free_memory_bytes=memory_bytes,
             domain=rack,
             simulated=pool.simulated,
+            features=features,
         )
-        for (free, cpus_milli, memory_bytes, rack), count in sorted(alike.items(), reverse=True)
+        for (free, cpus_milli, memory_bytes, rack, features), count in sorted(
+            alike.items(), reverse=True
+        )
     )
 
 
 def _needs(pool: Pool, request: Request) -> str:
+    where = f", on nodes with {in_words(request.features)}" if request.features else ""
     return (
         f"{request.replicas * request.width} replicas of {request.accelerators} "
         f"{pool.accelerator}, {request.cpus_milli / 1000:g} cpus and "
-        f"{request.memory_bytes / 2**30:g} GiB each"
+        f"{request.memory_bytes / 2**30:g} GiB each{where}"
     )

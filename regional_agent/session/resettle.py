@@ -8,6 +8,7 @@ waits in the site's queue.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,8 @@ class SiteSeen:
     """The site at one instant. `nodes`: per pool in the order of its indices. `running`: per
     attempt of ours and running copy of it the nodes by pool and index. `closed`: when the whole
     site is in maintenance. `cards_max`: accelerators that the site's accounting lets us hold
-    together. `queues`: by pool, where a job can wait at the site."""
+    together. `queues`: by pool, where a job can wait at the site. `extras_used`: of those that all
+    pools share, how many are in use, by ours too."""
 
     pools: tuple[Pool, ...]
     nodes: Mapping[str, tuple[NodeSeen, ...]]
@@ -44,6 +46,7 @@ class SiteSeen:
     others_waiting: int = 0
     cards_max: int | None = None
     queues: Mapping[str, LocalQueue] = field(default_factory=dict)
+    extras_used: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unschedulable(self) -> Mapping[str, frozenset[int]]:
@@ -80,6 +83,8 @@ def resettle(ledger: Ledger, seen: SiteSeen) -> Ledger:
             others = _others(pool, index, node, held_by_us, free)
             if others is not None:
                 made = made.adopt(others)
+    if seen.extras_used:
+        made = made.adopt(_extras_of_others(seen.extras_used, held_by_us))
     for uid, held in ours.items():
         made = _with_the_rest(made, settled[uid], held)
     return made
@@ -124,6 +129,15 @@ def _others(
     request = Request(pool.name, 1, cards, cpus, memory)
     place = Place(pool.name, index, tuple(left[len(left) - cards :]))
     return Reservation(f"{OTHERS}{pool.name}/{index}", request, (place,))
+
+
+def _extras_of_others(used: Mapping[str, int], ours: Iterable[Reservation]) -> Reservation:
+    """What others have of the things the whole site counts."""
+    left = Counter(used)
+    for held in ours:
+        left.subtract({name: each * len(held.places) for name, each in held.request.extras})
+    extras = tuple((name, left[name]) for name in sorted(used) if left[name] > 0)
+    return Reservation(f"{OTHERS}extras", Request("", extras=extras), (Place("", 0),))
 
 
 def _with_the_rest(made: Ledger, settled: Reservation, held: Reservation) -> Ledger:

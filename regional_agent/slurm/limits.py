@@ -15,7 +15,8 @@ ARRAY_MAX_USUAL = 1001
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`version`: (major, minor). `preempt_mode` as configured: what happens to a job whose room
-    is wanted. `enforces_memory`: a job that takes more than it asked for is ended."""
+    is wanted. `enforces_memory`: a job that takes more than it asked for is ended. `completions`:
+    the file in which the controller keeps a line for each job that ended."""
 
     version: tuple[int, int]
     cluster: str
@@ -24,6 +25,7 @@ class Limits:
     preempt_mode: str
     books: bool
     enforces_memory: bool
+    completions: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def parse_config(out: str, version: tuple[int, int]) -> Limits:
         if mark:
             said[name.strip()] = value.strip()
     storage = said.get("AccountingStorageType", "")
+    completion = said.get("JobCompType") == "jobcomp/filetxt"
     gather = said.get("JobAcctGatherParams", "")
     return Limits(
         version=version,
@@ -59,6 +62,7 @@ def parse_config(out: str, version: tuple[int, int]) -> Limits:
         preempt_mode=said.get("PreemptMode", "OFF"),
         books=storage not in ("", "(null)", "accounting_storage/none"),
         enforces_memory="OverMemoryKill" in gather or "cgroup" in said.get("TaskPlugin", ""),
+        completions=said.get("JobCompLoc", "") if completion else "",
     )
 
 
@@ -66,7 +70,7 @@ def parse_partitions(out: str) -> tuple[Partition, ...]:
     """Of `scontrol -o show partition`."""
     found = []
     for line in out.splitlines():
-        said = dict(part.split("=", 1) for part in line.split() if "=" in part)
+        said = fields_of(line)
         if "PartitionName" in said:
             found.append(
                 Partition(
@@ -77,6 +81,11 @@ def parse_partitions(out: str) -> tuple[Partition, ...]:
                 )
             )
     return tuple(found)
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """A line of `scontrol -o`, `Name=value ...`, whose values have no blanks in them."""
+    return dict(part.split("=", 1) for part in line.split() if "=" in part)
 
 
 def walltime_s(text: str) -> int:

@@ -159,6 +159,8 @@ class SlurmCluster:
         for node in self.nodes:
             (self.root / "spool" / node).mkdir()
         self.conf.write_text(self._conf())
+        if self.site.topology:
+            (self.root / "topology.conf").write_text(self.site.topology)
         cards = f"{self.site.scratch}/dev/gpu[0-{CARDS - 1}]"
         (self.root / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName={self.name}-n[1-{len(self.nodes)}] Name=gpu Type=h100 "
@@ -220,6 +222,8 @@ class SlurmCluster:
                 "AccountingStorageTRES": "gres/gpu",
                 "AccountingStoreFlags": "job_comment",
             }
+        if self.site.topology:
+            said["TopologyPlugin"] = "topology/tree"
         said |= self.site.options
         lines = [f"{key}={value}" for key, value in said.items()]
         for n, node in enumerate(self.nodes, 1):
@@ -227,6 +231,7 @@ class SlurmCluster:
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={self.port + n} "
                 f"CPUs=64 Boards=1 SocketsPerBoard=2 CoresPerSocket=32 ThreadsPerCore=1 "
                 f"RealMemory=512000 Gres=gpu:h100:{CARDS} State=UNKNOWN"
+                + "".join(f" Feature={text}" for text in self.site.features[n - 1 : n])
             )
         lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=12:00:00 PriorityTier=1")
         lines.append("PartitionName=urgent Nodes=ALL MaxTime=1:00:00 PriorityTier=10")
@@ -279,11 +284,15 @@ class SlurmSite:
         *,
         accounting: bool = True,
         options: Mapping[str, object] | None = None,
+        features: Sequence[str] = (),
+        topology: str = "",
     ) -> None:
+        """`features`: of the nodes by their order, as `ib,icelake`; `topology`: a topology.conf."""
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-slurm-"))
         self.scratch.chmod(0o755)
         self.accounting = accounting
         self.options = dict(options or {})
+        self.features, self.topology = features, topology
         self.children = Children(self.scratch)
         self.munge_socket = self.scratch / "munge/munge.socket.2"
         base = _free_ports(10 + len(names) * (nodes + 2))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,14 @@ from broker.api.routes import Call, answer
 from broker.api.services import ApiSettings
 from broker.api.site_rules import site_rules
 from broker.api.views import usd, utc
-from broker.model.fleet import Capacity, ClusterState, ClusterView, PoolCapacity, PoolPrice
+from broker.model.fleet import (
+    Capacity,
+    ClusterState,
+    ClusterView,
+    NodeGroup,
+    PoolCapacity,
+    PoolPrice,
+)
 from broker.sense.duplicates import PoolKey, duplicates
 from broker.state.cluster_records import change_cluster
 from federation.certificates import ca_hash
@@ -134,12 +142,21 @@ def _pool(
             for name, (total, free) in (sorted(pool.extras.items()) if pool else ())
         ],
         "domain": groups[0].domain if len({g.domain for g in groups}) == 1 else "",
+        "features": _features(groups),
         "price_usd_per_accelerator_hour": usd(price.marginal_at(now_ms)) if price else None,
         "price_kind": price.kind if price else None,
         "price_source": price.source if price else None,
         "price_as_of_at": utc(price.as_of_ms) if price else None,
         "queue": asdict(pool.queue) if pool and pool.queue else None,
     }
+
+
+def _features(groups: Sequence[NodeGroup]) -> list[dict[str, Any]]:
+    """The words a site has for its nodes, with how many nodes have each."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts.update(dict.fromkeys(group.features, group.count))
+    return [{"name": name, "nodes": counts[name]} for name in sorted(counts)]
 
 
 async def invite(call: Call) -> web.Response:

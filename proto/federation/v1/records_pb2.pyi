@@ -1700,6 +1700,7 @@ class NodeGroup(google.protobuf.message.Message):
     FREE_MEMORY_BYTES_FIELD_NUMBER: builtins.int
     DOMAIN_FIELD_NUMBER: builtins.int
     FREE_BY_LEVEL_FIELD_NUMBER: builtins.int
+    FEATURES_FIELD_NUMBER: builtins.int
     count: builtins.int
     accelerator: builtins.str
     total: builtins.int
@@ -1712,6 +1713,10 @@ class NodeGroup(google.protobuf.message.Message):
     """rack or lowest switch they share; groups of a pool may differ"""
     @property
     def free_by_level(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LevelFree]: ...
+    @property
+    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """words the site has for these nodes, which jobs may ask for"""
+
     def __init__(
         self,
         *,
@@ -1725,8 +1730,9 @@ class NodeGroup(google.protobuf.message.Message):
         free_memory_bytes: builtins.int = ...,
         domain: builtins.str = ...,
         free_by_level: collections.abc.Iterable[Global___LevelFree] | None = ...,
+        features: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "count", b"count", "cpus_milli", b"cpus_milli", "domain", b"domain", "free", b"free", "free_by_level", b"free_by_level", "free_cpus_milli", b"free_cpus_milli", "free_memory_bytes", b"free_memory_bytes", "memory_bytes", b"memory_bytes", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "count", b"count", "cpus_milli", b"cpus_milli", "domain", b"domain", "features", b"features", "free", b"free", "free_by_level", b"free_by_level", "free_cpus_milli", b"free_cpus_milli", "free_memory_bytes", b"free_memory_bytes", "memory_bytes", b"memory_bytes", "total", b"total"]) -> None: ...
 
 Global___NodeGroup: typing_extensions.TypeAlias = NodeGroup
 

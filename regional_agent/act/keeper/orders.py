@@ -52,6 +52,8 @@ class Order:
     sandbox: Sandbox | None = None
     grouped: bool = False
     image: str = ""
+    features: tuple[str, ...] = ()
+    extras: tuple[tuple[str, int], ...] = ()
 
     @property
     def wanted(self) -> Runs:
@@ -115,6 +117,8 @@ def order_of(body: dict[str, Any]) -> Order:
             sandbox=sandbox_of(body.get("sandbox")),
             grouped=bool(body.get("grouped")),
             image=str(body.get("image", "")),
+            features=tuple(str(wish) for wish in body.get("features", ())),
+            extras=tuple((str(name), int(each)) for name, each in body.get("extras", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -142,4 +146,6 @@ def order_json(order: Order) -> dict[str, Any]:
         "sandbox": None if order.sandbox is None else order.sandbox.to_json(),
         "grouped": order.grouped,
         "image": order.image,
+        "features": list(order.features),
+        "extras": [[name, each] for name, each in order.extras],
     }

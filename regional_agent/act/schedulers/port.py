@@ -89,6 +89,9 @@ class LaunchOrder:
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
 
+    `features`: what every node it runs on must have; `extras`: by name what each replica takes of
+    the things a site counts.
+
     `queued`: it may have to wait, and its places say only in which pool and on how many
     accelerators; where it will run the scheduler decides.
 
@@ -117,6 +120,8 @@ class LaunchOrder:
     one_node: bool = False
     image: str = ""
     queued: bool = False
+    features: tuple[str, ...] = ()
+    extras: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""

@@ -8,10 +8,12 @@ which forgets a job MinJobAge after its end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 
+from federation.features import as_expression
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
 from regional_agent.act.schedulers.batch.marks import SIGNALS_MAX, outcome_of
@@ -30,8 +32,9 @@ from regional_agent.act.schedulers.port import (
     OutcomeKind,
     SchedulerUnavailable,
 )
+from regional_agent.act.schedulers.slurm_words import known_words, licences, shape
 from regional_agent.clients import Answer, ClientSilent, run_client
-from regional_agent.slurm import books, limits, queue, states
+from regional_agent.slurm import books, completions, limits, queue, states
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 
 MINUTE_S = 60
@@ -43,6 +46,10 @@ UNREACHABLE = ("Unable to contact slurm controller", "Socket timed out", "Connec
                "Slurm controller not responding", "Munge")  # fmt: skip
 OVER_LIMIT = ("Job violates accounting/QOS policy", "Requested time limit is invalid",
               "MaxSubmit", "QOSMax", "AssocMax", "Job size specification", "JobHeld")  # fmt: skip
+_SAID = {
+    "Invalid feature specification": RefusalCode.MISSING_FEATURES,
+    "Invalid license specification": RefusalCode.NO_EXTRAS,
+}
 GONE = ("Invalid job id", "already completing", "already finished", "Job/step already")
 HEADER = """TW_LOCAL=$SLURM_JOB_ID
 TW_INDEX=${SLURM_ARRAY_TASK_ID-}
@@ -66,12 +73,14 @@ _BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_R
 
 
 class Slurm:
-    """See the module. `pools` are those of the last look at the site, by name."""
+    """See the module. `pools` are those of the last look at the site, by name; `features` all words
+    it has for its nodes."""
 
     def __init__(self, site: SlurmSite, pools: Mapping[str, PoolSource] | None = None) -> None:
         self._site = site
         self._env = {"PATH": DEFAULT_PATH, **site.client_env, **queue.ENVIRONMENT}
         self.pools: Mapping[str, PoolSource] = pools or {}
+        self.features: Collection[str] = frozenset()
         self._usual = PoolSource("")
         self.limits: limits.Limits | None = None
         self._looking = asyncio.Lock()
@@ -108,7 +117,8 @@ class Slurm:
     # Submitting ---------------------------------------------------------------------------------
 
     async def submit(self, job: Submission) -> str | Refusal:
-        """By sbatch. Refuses tenant_not_allowed, unsupported, site_limit, submit_failed."""
+        """By sbatch. Refuses tenant_not_allowed, unsupported, site_limit, missing_features,
+        no_extras, submit_failed."""
         words = self._words(job.order)
         if isinstance(words, Refusal):
             return words
@@ -125,9 +135,10 @@ class Slurm:
         )  # fmt: skip
         if answer.code == 0:
             return answer.out.strip().split(";")[0]
-        code = RefusalCode.SUBMIT_FAILED
-        if any(words in answer.err for words in OVER_LIMIT):
+        code = next((c for words, c in _SAID.items() if words in answer.err), None)
+        if code is None and any(words in answer.err for words in OVER_LIMIT):
             code = RefusalCode.SITE_LIMIT
+        code = code or RefusalCode.SUBMIT_FAILED
         return Refusal(code, job.order.uid, available=answer.said)
 
     async def alike(self, order: LaunchOrder) -> Hashable | None:
@@ -158,16 +169,18 @@ class Slurm:
                 needed = f"an account for tenant {order.tenant}"
                 return Refusal(RefusalCode.TENANT_NOT_ALLOWED, order.uid, needed=needed)
         source = self._source(order)
-        shape = _shape(order, source)
-        if shape is None:
-            size = f"{order.replicas} replicas alike on at most {source.nodes} nodes"
-            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=size)
+        size = shape(order, source)
+        if size is None:
+            needed = f"{order.replicas} replicas alike on at most {source.nodes} nodes"
+            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=needed)
         walltime = self._walltime(order, source)
         if isinstance(walltime, Refusal):
             return walltime
         return [
-            *walltime, *shape, *_given("partition", source.partition),
+            *walltime, *size, *_given("partition", source.partition),
             *_given("account", account), *_given("qos", self._site.qos),
+            *_given("constraint", as_expression(known_words(order.features, self.features))),
+            *_given("licenses", licences(order)),
         ]  # fmt: skip
 
     def _source(self, order: LaunchOrder) -> PoolSource:
@@ -198,7 +211,7 @@ class Slurm:
                 return row.local_id
         traits = await self.traits()
         if not traits.books:
-            return None
+            return await self._completed_in(name, work)
         said = await self._sacct(f"--name={name}", "--starttime=now-30days")
         return books.by_name(books.parse_sacct(said.out), name, tag, str(work))
 
@@ -219,7 +232,8 @@ class Slurm:
         return tuple(_queued(row) for row in rows if row.comment.startswith("tradewind:"))
 
     async def books(self, local_ids: Collection[str]) -> tuple[Account, ...]:
-        """From sacct; without accounting from the controller, one call for all jobs either way."""
+        """From sacct; without accounting from the controller, and what that has forgotten from the
+        file of completed jobs where there is one: one call for all jobs either way."""
         traits = await self.traits()
         ids = ",".join(sorted(local_ids))
         if traits.books:
@@ -228,7 +242,28 @@ class Slurm:
         else:
             shown = await self._run(["scontrol", "-o", "show", "job", ids], self._env)
             jobs = books.parse_show_job(shown.out)
+            jobs += await self._completed(set(local_ids) - {job.local_id for job in jobs})
         return tuple(_account(job) for job in jobs)
+
+    async def _completed(self, local_ids: Collection[str]) -> tuple[books.JobAccount, ...]:
+        path = self.limits.completions if self.limits is not None else ""
+        if not path or not local_ids:
+            return ()
+        try:
+            return await asyncio.to_thread(completions.completed, Path(path), local_ids)
+        except OSError as problem:
+            raise SchedulerUnavailable(f"{path} cannot be read: {problem}") from problem
+
+    async def _completed_in(self, name: str, work: Path) -> str | None:
+        path = self.limits.completions if self.limits is not None else ""
+        if not path:
+            return None
+        with contextlib.suppress(OSError):  # it may be on another host: then nobody knows more
+            job = await asyncio.to_thread(
+                completions.completed_in, Path(path), name, str(work)
+            )
+            return job.local_id if job else None
+        return None
 
     # Acting -------------------------------------------------------------------------------------
 
@@ -294,35 +329,6 @@ def _elements(job: Submission) -> list[str]:
         return []
     held = [] if job.width else ["--hold"]
     return [f"--array={job.indices}%{max(1, job.width)}", *held]
-
-
-def _shape(order: LaunchOrder, source: PoolSource) -> list[str] | None:
-    """Nodes, tasks, cards, cpus and memory; None if such a gang does not fit evenly."""
-    replicas, cards = order.replicas, 0
-    slots = len(order.places[0].accelerators) if order.places else 0
-    if order.accelerator not in ("", "CPU"):
-        cards, slots = slots, 0
-    cpus = max(1, ceil(order.cpus_milli / 1000), slots)
-    memory_mib = ceil(order.memory_bytes / 2**20)
-    said = [f"--cpus-per-task={cpus}"]
-    if not cards:
-        said.append(f"--ntasks={replicas}")
-        if order.one_node:
-            said.append("--nodes=1")
-        if memory_mib:
-            said.append(f"--mem-per-cpu={max(1, ceil(memory_mib / cpus))}")
-        return said
-    fit = max(1, source.per_node // cards)
-    nodes_max = source.nodes if source.gres else replicas
-    each = max(k for k in range(1, min(fit, replicas) + 1) if replicas % k == 0)
-    if replicas // each > (1 if order.one_node else nodes_max):
-        return None
-    gres = f"gpu:{source.gres}" if source.gres else "gpu"
-    said += [f"--nodes={replicas // each}", f"--ntasks-per-node={each}"]
-    said.append(f"--gres={gres}:{cards * each}")
-    if memory_mib:
-        said.append(f"--mem={memory_mib * each}")
-    return said
 
 
 def _queued(row: queue.QueueRow) -> Queued:

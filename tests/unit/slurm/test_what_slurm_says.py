@@ -10,7 +10,7 @@ import pytest
 from federation.runs import Runs
 from regional_agent.act.schedulers.port import OutcomeKind
 from regional_agent.act.schedulers.slurm import _account
-from regional_agent.sense.slurm import _Answers, put_together
+from regional_agent.sense.slurm_pools import SlurmAnswers, put_together
 from regional_agent.slurm import books, limits, nodes, queue, states
 from regional_agent.slurm.site import SlurmSite
 
@@ -160,13 +160,13 @@ def test_node_lists() -> None:
     assert list(nodes.expand("(null)")) == []
 
 
-def answers(*found: dict[str, object], rows: str = "", reserved: str = "") -> _Answers:
+def answers(*found: dict[str, object], rows: str = "", reserved: str = "") -> SlurmAnswers:
     partitions = (
         "PartitionName=long Default=NO MaxTime=UNLIMITED State=UP\n"
         "PartitionName=main Default=YES MaxTime=12:00:00 State=UP\n"
         "PartitionName=old Default=NO MaxTime=1:00:00 State=DOWN\n"
     )
-    return _Answers(
+    return SlurmAnswers(
         nodes.parse_nodes(json.dumps({"nodes": list(found)})),
         limits.parse_partitions(partitions),
         nodes.parse_reservations(reserved),
