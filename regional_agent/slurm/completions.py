@@ -24,7 +24,7 @@ _FIELD = re.compile(r"(\w+)=(.*?)(?= \w+=|\s*$)")
 def parse_completion(line: str) -> JobAccount | None:
     """One line; None for one that is not whole. A job that was put back, and ended again, has
     a line for each time."""
-    said = dict(_FIELD.findall(line))
+    said: dict[str, str] = dict(_FIELD.findall(line))
     index = said.get("ArrayTaskId", "0")
     if not {"JobId", "JobState", "ExitCode"} <= said.keys() or not index.isdigit():
         return None

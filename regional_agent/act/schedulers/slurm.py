@@ -35,6 +35,7 @@ from regional_agent.act.schedulers.port import (
 from regional_agent.act.schedulers.slurm_words import known_words, licences, shape
 from regional_agent.clients import Answer, ClientSilent, run_client
 from regional_agent.slurm import books, completions, limits, queue, states
+from regional_agent.slurm.books import JobAccount
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 
 MINUTE_S = 60
@@ -245,7 +246,7 @@ class Slurm:
             jobs += await self._completed(set(local_ids) - {job.local_id for job in jobs})
         return tuple(_account(job) for job in jobs)
 
-    async def _completed(self, local_ids: Collection[str]) -> tuple[books.JobAccount, ...]:
+    async def _completed(self, local_ids: Collection[str]) -> tuple[JobAccount, ...]:
         path = self.limits.completions if self.limits is not None else ""
         if not path or not local_ids:
             return ()
