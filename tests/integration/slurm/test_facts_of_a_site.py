@@ -13,7 +13,8 @@ import pytest
 from federation.refusals import Refusal, RefusalCode
 from regional_agent.act.schedulers.port import OutcomeKind
 from regional_agent.act.schedulers.slurm import Slurm
-from regional_agent.sense.slurm import SlurmLook, SlurmSense
+from regional_agent.sense.slurm import SlurmSense
+from regional_agent.sense.slurm_pools import SlurmLook
 from regional_agent.session.ledger import OTHERS, Ledger
 from regional_agent.session.resettle import resettle
 from regional_agent.slurm.site import SlurmSite as Site

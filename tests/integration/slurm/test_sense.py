@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from regional_agent.sense.slurm import SlurmLook, SlurmSense
+from regional_agent.sense.slurm import SlurmSense
+from regional_agent.sense.slurm_pools import SlurmLook
 from regional_agent.slurm.site import SlurmSite as Site
 from tests.schedulers.slurm_cluster import SlurmCluster, SlurmSite, missing, until
 

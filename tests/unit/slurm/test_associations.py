@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from federation.local_queue import LocalQueue
-from regional_agent.sense.slurm import SlurmLook, within
+from regional_agent.sense.slurm import within
+from regional_agent.sense.slurm_pools import SlurmLook
 from regional_agent.session.ledger import Ledger, Place, Pool, Request, Reservation
 from regional_agent.session.resettle import SiteSeen
 from regional_agent.session.site_policy import capped
