@@ -14,6 +14,7 @@ import signal
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -145,11 +146,7 @@ def build(
         candidate=candidate,
         sites=sites,
         replicas=replicas,
-        starts=StartBook(
-            backends.ledger,
-            lambda: read_identities(projection),
-            lambda: read_preemptions(projection),
-        ),
+        starts=_starts(backends.ledger, projection),
         api_url=settings.public_api_url,
         ttl_s=settings.leader_ttl_s,
         heartbeat_ms=settings.heartbeat_ms,
@@ -179,6 +176,12 @@ def build(
         tidying.run,
     )
     return ControlPlane(office, services, work)
+
+
+def _starts(ledger: Ledger, projection: Projection) -> StartBook:
+    return StartBook(
+        ledger, partial(read_identities, projection), partial(read_preemptions, projection)
+    )
 
 
 def _services(

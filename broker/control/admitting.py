@@ -203,8 +203,7 @@ class Admitting:
         runtime_s = one.spec.max_runtime_s or RUNTIME_UNKNOWN_S
         wishes = [Wish(as_one(job), runtime_s=runtime_s) for job in jobs]
         scene = self.scene(world, builder, [*self.waits, *wishes])
-        names = {pool.name for pool in scene.pools}
-        holds = tuple(hold for hold in self.holds if hold.pool in names)
+        holds = tuple(hold for hold in self.holds if hold.pool in {p.name for p in scene.pools})
         admission = admit(scene, Standing(self.past, holds), self.rules)
         found = dict(enumerate(zip(parts, jobs, strict=True), start=len(self.waits)))
         return _course(builder, found, (scene, admission, holds))
@@ -221,6 +220,7 @@ class Admitting:
                 yield governed_by(admitted.rules.policies, one.accelerators, spot=spot)
 
     def scene(self, world: World, builder: ProblemBuilder, wishes: Sequence[Wish]) -> Scene:
+        """These wishes in the world as it is, the builder's pools worked out."""
         return Scene(
             wishes=wishes,
             pools=builder.worked_out,
