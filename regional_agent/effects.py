@@ -329,6 +329,7 @@ def launch_order(
         contact_s=contact_s,
         network=spec.resources.network or bool(spec.ports),
         image=spec.image or "",
+        keep=tuple(output.path for output in spec.outputs if output.to is None),
         queued=placement.queued and not launch.reservation.places,
         features=spec.resources.features,
         extras=tuple(sorted(spec.resources.extras.items())),

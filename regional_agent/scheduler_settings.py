@@ -13,7 +13,7 @@ from federation.units import parse_duration_s
 from regional_agent.act.images import ImageWishes
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.kubeconfig import Access, read_kubeconfig
-from regional_agent.kubernetes.site import KubernetesSite
+from regional_agent.kubernetes.site import Carry, KubernetesSite
 from regional_agent.ray.site import DASHBOARD, RaySite
 from regional_agent.slurm.site import SlurmSite
 
@@ -127,12 +127,23 @@ class ContainerSettings(Part):
         return ImageWishes(self.podman, self.pull, self.archives) if self.enabled else None
 
 
+class CarrySettings(Part):
+    """How files come to pods and back where they share no volume with the agent."""
+
+    image: Annotated[str, Field(min_length=1)]
+    url: Annotated[str, Field(pattern=r"^https://[^/\s]+:\d+$")] = (
+        "https://tradewind-agent:7443"
+    )
+    listen: Annotated[str, Field(pattern=r"^\S*:\d+$")] = "0.0.0.0:7443"
+
+
 class KubernetesSettings(Part):
     """How this site's Kubernetes is used."""
 
     image: str = ""
     volume_claim: str = ""
     host_path: str = ""
+    carry: CarrySettings | None = None
     mount: str = ""
     namespace: str = ""
     kubeconfig: str = ""
@@ -152,10 +163,10 @@ class KubernetesSettings(Part):
         runs in. Raises ValueError."""
         if not self.image:
             raise ValueError("kubernetes.image: say the image jobs run in")
-        if bool(self.volume_claim) == bool(self.host_path):
+        if sum(map(bool, (self.volume_claim, self.host_path, self.carry))) != 1:
             raise ValueError(
                 "kubernetes: say either volume_claim or host_path, on which "
-                f"{state_dir} lies for every node"
+                f"{state_dir} lies for every node, or carry, where nodes share no volume"
             )
         mount = Path(self.mount or self.host_path or state_dir)
         if not state_dir.absolute().is_relative_to(mount):
@@ -168,6 +179,7 @@ class KubernetesSettings(Part):
             mount=mount,
             volume_claim=self.volume_claim,
             host_path=self.host_path,
+            carry=Carry(**self.carry.model_dump()) if self.carry else None,
             token_file=self.token_file or access.token_file,
             ca_file=self.ca_file or access.ca_file,
             cert_file=access.cert_file,

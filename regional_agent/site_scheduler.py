@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federation.environment import Clock
+from regional_agent.act.carry.server import CarryServer
 from regional_agent.act.images import find_images
 from regional_agent.act.isolation import (
     AUTO,
@@ -105,7 +106,9 @@ def local_site(
         return _ray_site(settings, clock, reached, follow=follow)
     if settings.kubernetes is not None:
         api = KubernetesApi(settings.kubernetes)
-        cluster = Kubernetes(api)
+        carry = settings.kubernetes.carry if follow else None
+        carrying = CarryServer(settings.state_dir, carry, clock) if carry else None
+        cluster = Kubernetes(api, carrying)
         jobs_find = replace(batch, env=settings.env)  # and the PATH of the image they run in
         scheduler = _OverHttp(jobs_find, cluster, clock, reached, cluster.close)
         cluster.news = scheduler.look_soon

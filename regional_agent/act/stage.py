@@ -22,8 +22,8 @@ from regional_agent.act.blobs import BlobSink
 from regional_agent.act.cache import Bad, BlobCache, Damaged, Got
 from regional_agent.act.cache_value import Item
 from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
+from regional_agent.act.matching import matching
 
-MAX_OUTPUT_FILES = 10_000
 LAY_TRIES = 3
 WARM_SHARE = 4
 """What is fetched ahead for one job may take one part in so many of the cache, and of the disk."""
@@ -183,33 +183,7 @@ def digests_of(request: StageRequest) -> tuple[str, ...]:
 
 
 def _collect(work: Path, patterns: tuple[str, ...]) -> tuple[Collected, ...]:
-    found: dict[str, Path] = {}
-    for pattern in patterns:
-        unpack.check_relative(pattern)
-        for match in work.glob(pattern):
-            for file in _files_under(match):
-                found[str(file.relative_to(work))] = file
-    if len(found) > MAX_OUTPUT_FILES:
-        raise ValueError(f"{len(found)} files match outputs; at most {MAX_OUTPUT_FILES}")
-    inside = work.resolve()
-    return tuple(
-        _measure(path, file)
-        for path, file in sorted(found.items())
-        if file.resolve().is_relative_to(inside)
-    )
-
-
-def _files_under(path: Path) -> list[Path]:
-    if path.is_symlink():
-        return []
-    if path.is_file():
-        return [path]
-    return [
-        Path(top) / name
-        for top, _, names in os.walk(path)
-        for name in names
-        if (Path(top) / name).is_file() and not (Path(top) / name).is_symlink()
-    ]
+    return tuple(_measure(path, file) for path, file in matching(work, patterns).items())
 
 
 def _measure(path: str, file: Path) -> Collected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 from regional_agent.act.schedulers.port import Feature, LocalState, Outcome, OutcomeKind, Phase
@@ -177,5 +178,5 @@ async def _piece(trial: Trial, uid: str, offset: int) -> tuple[bytes, int]:
     for _ in range(200):
         if await read():
             break
-        await trial.until(uid, lambda _: True, "known")
+        await asyncio.sleep(0.02)
     return found[0], offset + len(found[0])

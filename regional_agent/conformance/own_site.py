@@ -14,7 +14,7 @@ from regional_agent.act.schedulers.batch.scheduler import CRASH_POINTS
 from regional_agent.act.schedulers.port import LocalScheduler
 from regional_agent.conformance.files import SharedFiles
 from regional_agent.conformance.rig import crashing
-from regional_agent.settings import AgentSettings
+from regional_agent.settings import AgentSettings, SettingsError
 from regional_agent.site_scheduler import SiteScheduler, local_site
 
 DIRECTORY = "conformance"
@@ -28,6 +28,11 @@ class OwnSite(SharedFiles):
     patience_s = PATIENCE_S
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
+        if settings.kubernetes is not None and settings.kubernetes.carry is not None:
+            raise SettingsError(
+                "kubernetes.carry: the suite looks for what its programs leave while they run; "
+                "try it with volume_claim or host_path"
+            )
         self.kind = settings.batch or ("ray" if settings.ray else "process")
         self.crash_points = CRASH_POINTS if settings.batch else ()
         super().__init__(settings.state_dir / DIRECTORY)

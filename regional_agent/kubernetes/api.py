@@ -27,6 +27,8 @@ TAG, DIRECTORY, INDICES, REPLICAS = (
 )
 """Annotations of our Jobs: whose it is, where its files lie, which elements it has, and of a gang
 (and of its pods) how many members."""
+CONTAINER = "job"
+"""The name of the container a job runs in, beside which there may be another."""
 FINALIZER = "tradewind.dev/end-on-record"
 JOB_NAME_OLD = "job-name"
 """Before 1.27."""

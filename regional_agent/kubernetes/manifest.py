@@ -2,6 +2,7 @@
 
 Nothing is ever tried again by the cluster: an attempt is the broker's to repeat. A pod mounts the
 attempt's directory, and nothing beside it, under the agent's own path, and runs a script there.
+Where no volume is shared it has an empty one in that place, and a container that carries files.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from federation.runs import Runs
 from regional_agent.kubernetes.api import (
+    CONTAINER,
     DIRECTORY,
     FINALIZER,
     INDICES,
@@ -29,14 +31,27 @@ STOPPING_S = 310
 not, at least."""
 STARTING_S = 600
 """What may go by between a pod's start and its program's: images, volumes."""
-VOLUME, CONTAINER = "tradewind", "job"
+CARRYING_S = 86_400
+"""What may go by beside that where an agent that is away has to be waited for."""
+VOLUME, CARRIER = "tradewind", "carry"
+WAITS = """trap 'exit 143' TERM; while [ ! -e ready ]; do sleep 0.1; done; \
+exec 9> alive; exec /bin/sh "$0\""""
+BEFORE_CLAIM = """echo "${tw_claim##*/}" >&9 || exit 99
+while [ ! -e "$TW_DIR/told" ]; do sleep 0.1; done"""
+"""Of the script of a job whose files are carried: see `act/carry/pod.py`."""
+
+
+_TIGHT: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class JobWanted:
     """What a Job is made of. `indices` None: no array. Amounts are per pod, 0 = none asked for;
     `user` and `group` own the files of the agent. `products`: what nodes call the cards of
-    `accelerator`."""
+    `accelerator`. `token` and `ca_pem`: how its files are asked for, where they are carried."""
 
     name: str
     tag: str
@@ -56,6 +71,8 @@ class JobWanted:
     memory_bytes: int = 0
     max_runtime_s: int = 0
     grace_s: int = 30
+    token: str = ""
+    ca_pem: str = ""
 
 
 def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -138,11 +155,12 @@ def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
             "runAsNonRoot": wanted.user != 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(site, wanted)],
+        "containers": [_container(site, wanted), *_carrier(site, wanted)],
         "volumes": [{"name": VOLUME, **_volume(site)}],
     }
     if wanted.max_runtime_s:
         limit_s = wanted.max_runtime_s + wanted.grace_s + STARTING_S
+        limit_s += CARRYING_S if site.carry else 0
         pod["activeDeadlineSeconds"] = limit_s
     if site.node_selector:
         pod["nodeSelector"] = dict(site.node_selector)
@@ -156,15 +174,7 @@ def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
 
 def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     root = wanted.script.parent
-    mounted = {
-        "name": VOLUME,
-        "mountPath": str(root),
-        "subPath": str(root.relative_to(site.mount)),  # no key, no journal, no foreign file
-    }
-    env: list[dict[str, Any]] = [
-        {"name": "TW_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "TW_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-    ]
+    env = [_of_pod("TW_POD", "metadata.name"), _of_pod("TW_NODE", "spec.nodeName")]
     if wanted.indices is not None:
         env.append({"name": "TW_OFFSET", "value": str(wanted.indices.runs[0][0])})
     if wanted.replicas > 1:
@@ -180,19 +190,60 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     return {
         "name": CONTAINER,
         "image": wanted.image or site.image,
-        "command": ["/bin/sh", str(wanted.script)],
-        "workingDir": str(wanted.work),
+        "command": ["/bin/sh", *(("-c", WAITS) if site.carry else ()), str(wanted.script)],
+        "workingDir": str(root if site.carry else wanted.work),
         "env": env,
         "resources": {"requests": requests, "limits": limits},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [mounted],
+        "securityContext": _TIGHT,
+        "volumeMounts": [_mounted(site, wanted)],
     }
 
 
+def _carrier(site: KubernetesSite, wanted: JobWanted) -> list[dict[str, Any]]:
+    """What carries files, where no volume is shared. Only this container has the token."""
+    if site.carry is None:
+        return []
+    said = {
+        "TW_DIR": str(wanted.script.parent),
+        "TW_ATTEMPT": wanted.uid,
+        "TW_PART": wanted.script.stem.rpartition("-")[2],
+        "TW_CARRY_URL": site.carry.url,
+        "TW_CARRY_CA": wanted.ca_pem,
+        "TW_CARRY_TOKEN": wanted.token,
+    }
+    if wanted.replicas > 1:
+        said["TW_SERVICE"] = wanted.name
+    env = [{"name": name, "value": value} for name, value in said.items()]
+    return [
+        {
+            "name": CARRIER,
+            "image": site.carry.image,
+            "command": ["python", "-m", "regional_agent.act.carry.pod"],
+            "env": [_of_pod("TW_POD", "metadata.name"), *env],
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "48Mi"},
+                "limits": {"memory": "256Mi"},
+            },
+            "securityContext": _TIGHT | {"readOnlyRootFilesystem": True},
+            "volumeMounts": [_mounted(site, wanted)],
+        }
+    ]
+
+
+def _of_pod(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _mounted(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
+    """The attempt's directory: no key, no journal, no foreign file."""
+    root = wanted.script.parent
+    mounted = {"name": VOLUME, "mountPath": str(root)}
+    return mounted if site.carry else mounted | {"subPath": str(root.relative_to(site.mount))}
+
+
 def _volume(site: KubernetesSite) -> dict[str, Any]:
+    if site.carry:
+        return {"emptyDir": {}}
     if site.host_path:
         return {"hostPath": {"path": site.host_path, "type": "Directory"}}
     return {"persistentVolumeClaim": {"claimName": site.volume_claim}}

@@ -10,11 +10,22 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """How files come to pods and back where no volume is shared: `image` has the agent's own
+    programs and runs beside each job, `url` is where pods find the agent, and `listen` the
+    address (`host:port`) it serves them at."""
+
+    image: str
+    url: str
+    listen: str
+
+
+@dataclass(frozen=True, slots=True)
 class KubernetesSite:
     """`url` of the API server; empty files: no token is asked for, the system's authorities.
 
-    Exactly one of `volume_claim` and `host_path` says where the nodes find what the agent has
-    at `mount`, at or above its state directory; pods find their attempt's under the same path.
+    Exactly one of `volume_claim`, `host_path` and `carry` says how the nodes come by what the agent
+    has at `mount`, at or above its state directory; pods find their attempt's under the same path.
     `cert_file`, `key_file`: a client certificate, where one is used.
     `queue`: a LocalQueue of Kueue, empty for none. `types`: what the label
     `nvidia.com/gpu.product` means where it leaves that open."""
@@ -25,6 +36,7 @@ class KubernetesSite:
     mount: Path
     volume_claim: str = ""
     host_path: str = ""
+    carry: Carry | None = None
     token_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
@@ -37,5 +49,6 @@ class KubernetesSite:
     def mark(self) -> str:
         """What tells this agent's objects from those of others in the namespace: where its files
         lie."""
-        said = "\0".join((self.volume_claim, self.host_path, str(self.mount)))
+        where = self.volume_claim or (self.carry.url if self.carry else "")
+        said = "\0".join((where, self.host_path, str(self.mount)))
         return hashlib.sha256(said.encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ from typing import Any
 from federation.runs import Runs, parse_runs
 from federation.units import parse_rfc3339_ms
 from regional_agent.kubernetes.api import (
+    CONTAINER,
     DIRECTORY,
     INDEX,
     INDICES,
@@ -157,10 +158,10 @@ def disruption(pod: Object) -> tuple[str, str] | None:
 
 
 def terminated(pod: Object) -> Mapping[str, Any]:
-    """How the container of a pod ended: `exitCode`, `reason`, `startedAt`, `finishedAt`."""
+    """How the job's container in a pod ended: `exitCode`, `reason`, `startedAt`, `finishedAt`."""
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
         ended: Mapping[str, Any] | None = (each.get("state") or {}).get("terminated")
-        if ended:
+        if ended and each.get("name", CONTAINER) == CONTAINER:
             return ended
     return {}
 

@@ -4,38 +4,27 @@ pods run as processes of this host, with the command and the environment of thei
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import itertools
-import os
-import signal
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-Object = dict[str, Any]
-GPU = "nvidia.com/gpu"
-MIB, GIB = 2**20, 2**30
+from tests.schedulers.kubernetes_pods import (
+    GPU,
+    TERMINAL,
+    Object,
+    PodRun,
+    ended_as,
+    now,
+    quantity,
+)
+
 TICK_S = 0.03
 JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_NOTE = "batch.kubernetes.io/job-completion-index"
 POD_FINALIZER = "batch.kubernetes.io/job-tracking"
-TERMINAL = ("Succeeded", "Failed")
-
-
-def now() -> str:
-    """As the API writes it: whole seconds."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def quantity(said: str) -> float:
-    """An amount such as `500m`, `2Gi`, `4`."""
-    for suffix, factor in (("m", 1e-3), ("Ki", 2**10), ("Mi", MIB), ("Gi", GIB)):
-        if said.endswith(suffix):
-            return float(said.removesuffix(suffix)) * factor
-    return float(said)
 
 
 def requests_of(pod: Object) -> dict[str, float]:
@@ -62,6 +51,7 @@ class Store:
         self.slices: dict[str, Object] = {}
         self.quotas: dict[str, Object] = {}
         self.queues: dict[str, Object] = {}
+        self.pods_made: list[Object] = []
         self.newest = 0
         self.oldest = 0
         """Events up to this version are forgotten."""
@@ -103,10 +93,10 @@ class Cluster:
         self.ran: list[str] = []
         """Every pod whose container was started, in order: what really happened."""
         self.strange = False
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self.scratch = Path(tempfile.mkdtemp(prefix="tw-pods-"))
+        """Empty directories of pods, by their name."""
+        self._runs: dict[str, PodRun] = {}
         self._deadlines: dict[str, float] = {}
-        self._limits: dict[str, float] = {}
-        self._killed_for: dict[str, str] = {}
         self._suspended: set[str] = set()
         self._stopping: set[str] = set()
         self._names = itertools.count(1)
@@ -135,9 +125,10 @@ class Cluster:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for name, process in self._processes.items():
-            kill_tree(name)
-            await process.wait()
+        for run in self._runs.values():
+            run.kill()
+            await run.wait()
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     async def _run(self) -> None:
         while True:
@@ -224,6 +215,7 @@ class Cluster:
         metadata["labels"] = (metadata.get("labels") or {}) | {JOB_LABEL: name}
         pod = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
         self.store.add(self.store.pods, pod)
+        self.store.pods_made.append(pod)
 
     def _conclude(self, job: Object, live: list[Object]) -> None:
         status, spec = job["status"], job["spec"]
@@ -247,14 +239,14 @@ class Cluster:
         if phase in TERMINAL:
             if "deletionTimestamp" in pod["metadata"] and not pod["metadata"]["finalizers"]:
                 self.store.remove(self.store.pods, name)
-        elif name in self._processes:
+        elif name in self._runs:
             if "deletionTimestamp" in pod["metadata"] and name not in self._stopping:
                 self._stopping.add(name)
-                with contextlib.suppress(ProcessLookupError):
-                    self._processes[name].send_signal(signal.SIGTERM)
-            await self._watch(pod)
+                self._runs[name].stop()
+            self._watch(pod)
         elif "deletionTimestamp" in pod["metadata"]:
-            self._ended(pod, {"exitCode": 137, "reason": "Error"})
+            state = {"terminated": ended_as({"exitCode": 137, "reason": "Error"}, now())}
+            self._ended(pod, "Failed", [{"name": "job", "state": state}])
         elif self._bind(pod):
             await self._start(pod)
 
@@ -283,57 +275,35 @@ class Cluster:
         return False
 
     async def _start(self, pod: Object) -> None:
-        (container,) = pod["spec"]["containers"]
         name = pod["metadata"]["name"]
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name}
-        for each in container["env"]:
-            env[each["name"]] = each["value"] if "value" in each else field(pod, each)
-        try:
-            self._processes[name] = await asyncio.create_subprocess_exec(
-                *container["command"], env=env, cwd=container["workingDir"],
-                start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
-        except OSError:
-            return self._ended(pod, {"exitCode": 128, "reason": "StartError"})
+        run = self._runs[name] = PodRun(pod, self.scratch)
+        await run.start()
         self.ran.append(name)
-        pod["status"] |= {"phase": "Running", "startTime": now(), "containerStatuses": [
-            {"name": container["name"], "state": {"running": {"startedAt": now()}}}
-        ]}  # fmt: skip
+        pod["status"] |= {"phase": "Running", "startTime": now(),
+                          "containerStatuses": run.statuses}  # fmt: skip
         pod["status"].pop("conditions", None)
-        limits = container["resources"].get("limits") or {}
-        self._limits[name] = quantity(limits.get("memory", "0"))
         if "activeDeadlineSeconds" in pod["spec"]:
             self._deadlines[name] = time.monotonic() + pod["spec"]["activeDeadlineSeconds"]
         self.store.touch(pod)
 
-    async def _watch(self, pod: Object) -> None:
+    def _watch(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
-        process, limit = self._processes[name], self._limits[name]
-        if limit and rss(name) > limit:
-            self._killed_for[name] = "OOMKilled"
-            kill_tree(name)
+        run = self._runs[name]
         if time.monotonic() > self._deadlines.get(name, float("inf")):
-            self._killed_for[name] = "DeadlineExceeded"
-            kill_tree(name)
-        if process.returncode is None:
+            run.kill("DeadlineExceeded")
+        if not run.look() and run.phase == "Running":
             return
-        kill_tree(name)  # a container ends with its first process
-        del self._processes[name]
-        code = process.returncode
-        code = 128 - code if code < 0 else code
-        why = self._killed_for.pop(name, "")
-        if why == "DeadlineExceeded":
-            pod["status"]["reason"] = why
-        reason = "OOMKilled" if why == "OOMKilled" else "Error" if code else "Completed"
-        self._ended(pod, {"exitCode": code, "reason": reason})
+        if run.phase != "Running":
+            del self._runs[name]
+            if any(each.why == "DeadlineExceeded" for each in run.containers):
+                pod["status"]["reason"] = "DeadlineExceeded"
+            self._ended(pod, run.phase, run.statuses)
+        else:
+            pod["status"]["containerStatuses"] = run.statuses
+            self.store.touch(pod)
 
-    def _ended(self, pod: Object, terminated: Object) -> None:
-        began = (pod["status"].get("containerStatuses") or [{}])[0].get("state") or {}
-        started = (began.get("running") or {}).get("startedAt", now())
-        state = {"terminated": {**terminated, "startedAt": started, "finishedAt": now()}}
-        pod["status"]["phase"] = "Failed" if terminated["exitCode"] else "Succeeded"
-        pod["status"]["containerStatuses"] = [{"name": "job", "state": state}]
+    def _ended(self, pod: Object, phase: str, statuses: list[Object]) -> None:
+        pod["status"] |= {"phase": phase, "containerStatuses": statuses}
         self.store.touch(pod)
 
     # Deleting -------------------------------------------------------------------------------
@@ -352,8 +322,8 @@ class Cluster:
         )
 
     def _kill_late(self, name: str) -> None:
-        if name in self._processes:
-            kill_tree(name)
+        if name in self._runs:
+            self._runs[name].kill()
 
     def delete_job(self, job: Object, policy: str) -> None:
         job["metadata"].setdefault("finalizers", [])
@@ -393,10 +363,10 @@ class Cluster:
         for pod in list(self.store.pods.values()):
             if pod["spec"].get("nodeName") == name and pod["status"]["phase"] not in TERMINAL:
                 pod_name = pod["metadata"]["name"]
-                kill_tree(pod_name)
-                process = self._processes.pop(pod_name, None)
-                if process is not None:
-                    await process.wait()
+                run = self._runs.pop(pod_name, None)
+                if run is not None:
+                    run.kill()
+                    await run.wait()
                 pod["metadata"]["deletionTimestamp"] = now()
                 pod["status"]["phase"] = "Failed"
                 pod["status"].pop("containerStatuses", None)
@@ -433,36 +403,3 @@ def _may_go(pod: Object, node: Object) -> bool:
         if rule["operator"] == "In" and there not in rule["values"]:
             return False
     return True
-
-
-def field(pod: Object, said: Object) -> str:
-    path = said["valueFrom"]["fieldRef"]["fieldPath"]
-    known = {"metadata.name": pod["metadata"]["name"], "spec.nodeName": pod["spec"]["nodeName"]}
-    if path.startswith("metadata.annotations['"):
-        return str(pod["metadata"]["annotations"][path.split("'")[1]])
-    return str(known[path])
-
-
-def _members(pod: str) -> Iterator[int]:
-    """Processes of a pod's container, by their environment."""
-    mark = f"\0TW_POD={pod}\0".encode()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in b"\0" + Path(f"/proc/{entry}/environ").read_bytes():
-                    yield int(entry)
-
-
-def kill_tree(pod: str) -> None:
-    for _ in range(3):
-        for pid in _members(pod):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def rss(pod: str) -> int:
-    total = 0
-    for pid in _members(pod):
-        with contextlib.suppress(OSError, IndexError):
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return total * os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 import tempfile
 import time
@@ -16,16 +15,7 @@ from typing import Any
 from regional_agent.kubernetes.api import MERGE, KubernetesApi, NotThere
 from regional_agent.kubernetes.kubeconfig import read_kubeconfig
 from regional_agent.kubernetes.site import KubernetesSite
-from tests.schedulers.kubernetes_cluster import (
-    GPU,
-    TERMINAL,
-    Object,
-    field,
-    kill_tree,
-    now,
-    quantity,
-    rss,
-)
+from tests.schedulers.kubernetes_pods import GPU, TERMINAL, Object, PodRun, now
 
 LOOK_S = 0.15
 BEAT_S = 5.0
@@ -45,9 +35,9 @@ class Node:
                 token_file=access.token_file, cert_file=access.cert_file, key_file=access.key_file,
             )  # fmt: skip
         )
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self.scratch = Path(self._kept.name) / "pods"
+        self._runs: dict[str, PodRun] = {}
         self._told: set[str] = set()
-        self._why: dict[str, str] = {}
         self._kill_at: dict[str, float] = {}
         self._beat_at = 0.0
 
@@ -62,8 +52,8 @@ class Node:
             await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:
-        for pod in self._processes:
-            kill_tree(pod)
+        for run in self._runs.values():
+            run.kill()
         with contextlib.suppress(NotThere):
             await self._ask("DELETE", f"/api/v1/nodes/{self.name}")
         await self._api.close()
@@ -96,61 +86,39 @@ class Node:
     async def _keep(self, pod: Object) -> None:
         name, phase = pod["metadata"]["name"], pod["status"]["phase"]
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{name}"
-        process = self._processes.get(name)
-        if "deletionTimestamp" in pod["metadata"] and process is not None:
-            self._stop(pod, process)
-        if process is not None:
-            await self._watch(path, pod, process)
+        run = self._runs.get(name)
+        if "deletionTimestamp" in pod["metadata"] and run is not None:
+            self._stop(pod, run)
+        if run is not None:
+            await self._watch(path, pod, run)
         elif "deletionTimestamp" in pod["metadata"]:
             await self._ask("DELETE", path, {"gracePeriodSeconds": 0})
         elif phase not in TERMINAL and name not in self._told:
             await self._start(path, pod)
 
-    def _stop(self, pod: Object, process: asyncio.subprocess.Process) -> None:
+    def _stop(self, pod: Object, run: PodRun) -> None:
         name = pod["metadata"]["name"]
         if name not in self._kill_at:
             grace_s = pod["metadata"].get("deletionGracePeriodSeconds", 30)
             self._kill_at[name] = time.monotonic() + grace_s
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            run.stop()
         elif time.monotonic() > self._kill_at[name]:
-            kill_tree(name)
+            run.kill()
 
     async def _start(self, path: str, pod: Object) -> None:
         name = pod["metadata"]["name"]
-        (container,) = pod["spec"]["containers"]
-        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": name}
-        for each in container["env"]:
-            env[each["name"]] = each["value"] if "value" in each else field(pod, each)
         self._told.add(name)
-        self._processes[name] = await asyncio.create_subprocess_exec(
-            *container["command"], env=env, cwd=container["workingDir"], start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        running = {"name": container["name"], "image": container["image"], "imageID": "",
-                   "ready": True, "restartCount": 0, "state": {"running": {"startedAt": now()}}}
-        status = {"phase": "Running", "startTime": now(), "containerStatuses": [running]}
+        run = self._runs[name] = PodRun(pod, self.scratch)
+        await run.start()
+        status = {"phase": "Running", "startTime": now(), "containerStatuses": run.statuses}
         await self._ask("PATCH", f"{path}/status", {"status": status}, MERGE)
 
-    async def _watch(self, path: str, pod: Object, process: asyncio.subprocess.Process) -> None:
-        name = pod["metadata"]["name"]
-        (container,) = pod["spec"]["containers"]
-        limits = container["resources"].get("limits") or {}
-        if "memory" in limits and rss(name) > quantity(limits["memory"]):
-            self._why[name] = "OOMKilled"
-            kill_tree(name)
-        if process.returncode is None:
+    async def _watch(self, path: str, pod: Object, run: PodRun) -> None:
+        if not run.look() and run.phase == "Running":
             return
-        kill_tree(name)
-        del self._processes[name]
-        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-        reason = self._why.pop(name, "Error" if code else "Completed")
-        state = {"terminated": {"exitCode": code, "reason": reason, "finishedAt": now(),
-                                "startedAt": pod["status"].get("startTime") or now()}}
-        ended = {"name": container["name"], "image": container["image"], "imageID": "",
-                 "ready": False, "restartCount": 0, "state": state}  # fmt: skip
-        status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [ended]}
+        if run.phase != "Running":
+            del self._runs[pod["metadata"]["name"]]
+        status = {"phase": run.phase, "containerStatuses": run.statuses}
         await self._ask("PATCH", f"{path}/status", {"status": status}, MERGE)
 
 

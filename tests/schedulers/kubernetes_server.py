@@ -308,8 +308,12 @@ class KubernetesServer:
             faults[f"finalizer {each}: no domain"] = "/" not in each
         mounts = [m for c in pod["containers"] for m in c["volumeMounts"]]
         mounted = {m["name"] for m in mounts}
+        paths = [m.get("subPath", "") for m in mounts]
         faults["subPath: relative, without .."] = any(
-            m["subPath"].startswith("/") or ".." in m["subPath"].split("/") for m in mounts
+            path.startswith("/") or ".." in path.split("/") for path in paths
+        )
+        faults["containers: a name twice"] = len({c["name"] for c in pod["containers"]}) != len(
+            pod["containers"]
         )
         faults["volumeMounts: no such volume"] = mounted != {v["name"] for v in pod["volumes"]}
         wrong = [fault for fault, holds in faults.items() if holds]

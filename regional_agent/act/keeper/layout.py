@@ -8,6 +8,9 @@ from pathlib import Path
 from zlib import crc32
 
 _UID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+STREAM_FORMAT = re.compile(r"(?:output|task-(\d{1,10}))(?:\.r([1-9]\d{0,8}))?")
+"""Name of a log, which is what a program prints on stdout and stderr together: `output`, of an
+array's task `task-17`; of a gang's further ranks `output.r1`, `task-17.r1`."""
 
 
 @dataclass(frozen=True, slots=True)

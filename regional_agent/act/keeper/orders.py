@@ -54,6 +54,7 @@ class Order:
     image: str = ""
     features: tuple[str, ...] = ()
     extras: tuple[tuple[str, int], ...] = ()
+    keep: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> Runs:
@@ -119,6 +120,7 @@ def order_of(body: dict[str, Any]) -> Order:
             image=str(body.get("image", "")),
             features=tuple(str(wish) for wish in body.get("features", ())),
             extras=tuple((str(name), int(each)) for name, each in body.get("extras", ())),
+            keep=tuple(map(str, body.get("keep", ()))),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -148,4 +150,5 @@ def order_json(order: Order) -> dict[str, Any]:
         "image": order.image,
         "features": list(order.features),
         "extras": [[name, each] for name, each in order.extras],
+        "keep": list(order.keep),
     }

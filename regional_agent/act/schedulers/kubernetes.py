@@ -14,11 +14,13 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
+from regional_agent.act.carry.server import CarryServer
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers.batch.attempt import restore
 from regional_agent.act.schedulers.batch.system import (
@@ -28,6 +30,7 @@ from regional_agent.act.schedulers.batch.system import (
     Traits,
 )
 from regional_agent.act.schedulers.kubernetes_rows import accounts, rows
+from regional_agent.act.schedulers.kubernetes_scripts import HEADER, LAUNCHER
 from regional_agent.act.schedulers.port import Feature, SchedulerUnavailable
 from regional_agent.kubernetes import told
 from regional_agent.kubernetes.api import (
@@ -43,7 +46,13 @@ from regional_agent.kubernetes.api import (
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, products
-from regional_agent.kubernetes.manifest import JobWanted, manifest, owned_by, service
+from regional_agent.kubernetes.manifest import (
+    BEFORE_CLAIM,
+    JobWanted,
+    manifest,
+    owned_by,
+    service,
+)
 from regional_agent.kubernetes.told import JobTold, jobs_told
 from regional_agent.kubernetes.watched import Watched
 
@@ -53,33 +62,6 @@ T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
                       Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES,
                       Feature.QUEUE})  # fmt: skip
-HEADER = r"""TW_LOCAL=$TW_POD
-TW_INDEX=${JOB_COMPLETION_INDEX:+$((JOB_COMPLETION_INDEX + ${TW_OFFSET:-0}))}
-if [ -n "$TW_SERVICE" ]; then
-  TW_RANK=$JOB_COMPLETION_INDEX TW_LOCAL_RANK=0 TW_HEAD=$TW_SERVICE-0.$TW_SERVICE TW_PORT=29500
-  export TW_RANK TW_LOCAL_RANK TW_HEAD TW_PORT
-  if [ "$TW_RANK" != 0 ]; then
-    TW_MEMBER=rank.$TW_RANK
-    [ "$TW_MAX_S" = 0 ] || TW_MAX_S=$((TW_MAX_S + TW_GRACE_S + 10))
-    (while [ ! -e "$TW_DIR/marks/stop" ]; do sleep 0.5; done; kill -TERM $$) >/dev/null 2>&1 &
-  fi
-fi
-"""
-"""The ranks of a gang are pods. That of rank 0 speaks for the task; others have claims and marks
-of their own, stop when it says so, and by themselves only after it had to."""
-LAUNCHER = (
-    """/bin/sh -c 'trap tw_s=1 TERM; "$@" & tw_p=$!; """
-    """while :; do wait $tw_p; tw_c=$?; kill -0 $tw_p 2>/dev/null || break; done; tw_r=1; """
-    """while [ $TW_RANK = 0 ] && [ $tw_r -lt @RANKS@ ]; do """
-    """[ $tw_c = 0 ] || : > "$0/marks/stop"; """
-    """if read -r tw_x tw_m tw_y < "$0/marks/rank.$tw_r"; then """
-    """tw_r=$((tw_r + 1)); [ $tw_c != 0 ] || tw_c=$tw_m; """
-    """elif [ "$tw_s$tw_c" != 0 ] && [ ! -e "$0/claims/rank.$tw_r" ]; then tw_r=$((tw_r + 1)); """
-    """else sleep 0.2; fi; done 2>/dev/null; """
-    """[ -z "$tw_s" ] || [ $tw_c != 0 ] || tw_c=143; exit $tw_c' "$TW_DIR" """
-)
-"""Rank 0 ends after all that have begun, also where it has them stop, and by the first that failed;
-but not later than its grace."""
 INDEXED_SINCE = (1, 29)
 """Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
@@ -111,8 +93,10 @@ def _asking(
 class Kubernetes:
     """See the module."""
 
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: KubernetesApi, carrying: CarryServer | None = None) -> None:
+        """`carrying`: serves the pods, where the site has files carried."""
         self.api = api
+        self._carrying = carrying
         self.news: Callable[[], None] = lambda: None
         """Called when Jobs or their pods changed, as far as may be seen."""
         self._jobs = Watched(api.of_jobs(), lambda: self.news())
@@ -125,6 +109,11 @@ class Kubernetes:
     async def traits(self) -> Traits:
         """What every cluster can do. Tasks are not added to what Kueue has admitted: it would
         stop the Job to weigh it anew."""
+        if self._carrying is not None:
+            try:
+                await self._carrying.start()
+            except OSError as problem:
+                raise SchedulerUnavailable(f"kubernetes.carry: {problem}") from problem
         found = _VERSION.match(await self.api.version())
         features = FEATURES if self.api.site.queue else FEATURES | {Feature.SET_SLICE}
         if found is None or tuple(map(int, found.groups())) < INDEXED_SINCE:
@@ -138,6 +127,7 @@ class Kubernetes:
             one_run=True,
             launcher=LAUNCHER,
             stop_ranks=': > "$TW_DIR/marks/stop"',
+            before_claim=BEFORE_CLAIM if self.api.site.carry else ":",
         )
 
     # Submitting ---------------------------------------------------------------------------------
@@ -160,7 +150,7 @@ class Kubernetes:
         called = self.products.get(model, ())
         for name in _names(job.name):
             try:
-                made = await self._create(_wanted(job, name, called))
+                made = await self._create(self._wanted(job, name, called))
             except KubernetesRefused as refused:
                 return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
             if made:
@@ -195,6 +185,13 @@ class Kubernetes:
                 raise SchedulerUnavailable(f"{wanted.name} is taken and not there") from None
             return self._is_ours(there, wanted.tag)
         return True
+
+    def _wanted(self, job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
+        wanted = _wanted(job, name, called)
+        if self._carrying is None:
+            return wanted
+        token = self._carrying.token(wanted.uid)
+        return replace(wanted, token=token, ca_pem=self._carrying.ca_pem)
 
     def _is_ours(self, there: Object, tag: str) -> bool:
         """Of this attempt and this agent: another one may have had an attempt of that name."""
@@ -251,7 +248,8 @@ class Kubernetes:
                 raise
         self._may_watch = False
         _log.warning("the agent's Role lacks the verb watch: lists are asked for instead")
-        await self.close()
+        await self._jobs.close()
+        await self._pods.close()
         return None
 
     async def close(self) -> None:
@@ -259,6 +257,8 @@ class Kubernetes:
         await self._jobs.close()
         await self._pods.close()
         await self.api.close()
+        if self._carrying is not None:
+            await self._carrying.close()
 
     async def _told(self) -> list[JobTold]:
         jobs = await self.api.jobs()  # before the pods: of what is listed they are there then

@@ -25,11 +25,6 @@ from regional_agent.session.ledger import Place
 UID_FORMAT = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 """An attempt uid: fits Kubernetes labels, Slurm names and a directory name."""
 
-STREAM_FORMAT = re.compile(r"(?:output|task-(\d{1,10}))(?:\.r([1-9]\d{0,8}))?")
-"""Name of a log, which is what a program prints on stdout and stderr together: `output`, of an
-array's task `task-17`; of a gang's further ranks `output.r1`, `task-17.r1`."""
-
-
 NEVER = float("-inf")
 
 
@@ -85,6 +80,8 @@ class LaunchOrder:
     `one_node`: the members of a gang share a node.
     `network`: it asks for the network of the site where that is not open to all. `image`: what
     it runs in, as the job names it; empty: what the site has for all.
+    `keep`: patterns of what the job brings back, for schedulers whose nodes have a working
+    directory of their own.
 
     `tasks` is None for a job that is no array. `places` says where each process may sit: copy
     (lane) `l` of the `width` running at once and rank `r` sit at `places[l * replicas + r]`.
@@ -122,6 +119,7 @@ class LaunchOrder:
     queued: bool = False
     features: tuple[str, ...] = ()
     extras: tuple[tuple[str, int], ...] = ()
+    keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for an order that says two things, or nothing."""

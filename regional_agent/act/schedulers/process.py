@@ -16,12 +16,11 @@ from federation.runs import Runs
 from regional_agent.act.images import Images, Unpacked
 from regional_agent.act.isolation import Isolation
 from regional_agent.act.keeper.client import KeeperClient, KeeperGone, KeeperRefused
-from regional_agent.act.keeper.layout import AttemptDir, trash_dir
+from regional_agent.act.keeper.layout import STREAM_FORMAT, AttemptDir, trash_dir
 from regional_agent.act.keeper.orders import Order, Seat, order_json, pairs_of, runs_of
 from regional_agent.act.schedulers import log_files
 from regional_agent.act.schedulers.port import (
     NEVER,
-    STREAM_FORMAT,
     Capabilities,
     Feature,
     LaunchOrder,

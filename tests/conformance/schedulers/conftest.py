@@ -10,7 +10,7 @@ import pytest
 
 from regional_agent.conformance.rig import Rig
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
-from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
+from tests.conformance.schedulers.kubernetes_rig import CarriedKubernetesRig, KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
@@ -95,6 +95,7 @@ RIGS: dict[str, MakeRig] = {
     "ray": _ray,
     "gridengine": _gridengine,
     "kubernetes": lambda scratch, _: KubernetesRig(scratch / "state"),
+    "kubernetes-carried": lambda scratch, _: CarriedKubernetesRig(scratch / "state"),
     "kubernetes-server": _real_kubernetes,
 }
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from federation.system import SystemClock
+from regional_agent.act.carry.server import CarryServer
 from regional_agent.act.schedulers.kubernetes import Kubernetes
 from regional_agent.act.schedulers.port import LocalScheduler
 from regional_agent.conformance.rig import Ability, Break
-from regional_agent.kubernetes.api import KubernetesApi
+from regional_agent.kubernetes.api import LABEL_ATTEMPT, KubernetesApi
 from regional_agent.kubernetes.manifest import JobWanted, manifest
-from regional_agent.kubernetes.site import KubernetesSite
+from regional_agent.kubernetes.site import Carry, KubernetesSite
 from tests.conformance.schedulers.batch_rig import BatchRig
 from tests.schedulers.kubernetes_cluster import JOB_LABEL, Cluster
+from tests.schedulers.kubernetes_pods import OWN_IMAGE
 from tests.schedulers.kubernetes_server import NAMESPACE, TOKEN, KubernetesServer
 
 
@@ -25,6 +31,15 @@ def contract_site(state: Path, url: str) -> KubernetesSite:
         url=url, namespace=NAMESPACE, image="jobs:1", mount=state, host_path=str(state),
         token_file=str(token),
     )  # fmt: skip
+
+
+def carried_site(state: Path, url: str) -> KubernetesSite:
+    """No volume is shared: files are carried."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    carry = Carry(OWN_IMAGE, f"https://127.0.0.1:{port}", f"127.0.0.1:{port}")
+    return replace(contract_site(state, url), host_path="", carry=carry)
 
 
 class PodsRig(BatchRig):
@@ -43,8 +58,13 @@ class PodsRig(BatchRig):
     async def connect(self) -> Kubernetes:
         if self.system is not None:
             await self.system.close()
-        self.system = Kubernetes(await self.reach())
+        api = await self.reach()
+        self.system = Kubernetes(api, self.carrying(api))
         return self.system
+
+    def carrying(self, api: KubernetesApi) -> CarryServer | None:
+        """What serves pods their files, where those share no volume with the agent."""
+        return api.site.carry and CarryServer(self.state, api.site.carry, SystemClock())
 
     async def open(self, crash_at: str = "") -> LocalScheduler:
         opened = await super().open(crash_at)
@@ -71,8 +91,11 @@ class KubernetesRig(PodsRig):
     async def reach(self) -> KubernetesApi:
         if self.api is None:
             await self.server.start()
-            self.api = KubernetesApi(contract_site(self.state, self.server.url))
+            self.api = KubernetesApi(self.site())
         return self.api
+
+    def site(self) -> KubernetesSite:
+        return contract_site(self.state, self.server.url)
 
     @property
     def abilities(self) -> Mapping[Ability, Break]:
@@ -142,7 +165,7 @@ class KubernetesRig(PodsRig):
             cpus_milli=cpus * 1000,
         )  # fmt: skip
         (self.state / "others.sh").write_text("sleep 300\n")
-        body = manifest(self.api.site, wanted)
+        body = manifest(contract_site(self.state, self.server.url), wanted)
         body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = {}
         await self.api.create_job(body)
         self.broken.append(name)
@@ -151,3 +174,25 @@ class KubernetesRig(PodsRig):
         await super().close()
         await self.server.stop()
         assert not self.server.refused, self.server.refused
+
+
+class CarriedKubernetesRig(KubernetesRig):
+    """The same without a volume that agent and pods share."""
+
+    kind = "kubernetes-carried"
+
+    def site(self) -> KubernetesSite:
+        return carried_site(self.state, self.server.url)
+
+    async def begun(self, uid: str) -> Counter[str]:
+        """From the pods' own directories: what each of them ran."""
+        return await asyncio.to_thread(self._ran, uid)
+
+    def _ran(self, uid: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for pod in self.server.cluster.store.pods_made:
+            if pod["metadata"]["labels"].get(LABEL_ATTEMPT) == uid:
+                place = self.server.cluster.scratch / pod["metadata"]["name"]
+                for path in place.glob("*/work/began.*"):
+                    found[path.name.removeprefix("began.")] += path.read_text().count("x")
+        return found

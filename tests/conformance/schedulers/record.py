@@ -1,6 +1,6 @@
 """Run the suite and record it for the documentation:
 `python -m tests.conformance.schedulers.record process containers simulated slurm gridengine
-kubernetes ray`, then `python docs/draw_schedulers.py`."""
+kubernetes kubernetes-carried ray`, then `python docs/draw_schedulers.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regional_agent.conformance.cases import ALL
 from regional_agent.conformance.rig import Rig
 from regional_agent.conformance.suite import Verdict, as_json, try_all
 from tests.conformance.schedulers.gridengine_rig import GridEngineRig
-from tests.conformance.schedulers.kubernetes_rig import KubernetesRig
+from tests.conformance.schedulers.kubernetes_rig import CarriedKubernetesRig, KubernetesRig
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
@@ -75,6 +75,8 @@ def main() -> None:
                     cell.stop()
             elif kind == "kubernetes":
                 asyncio.run(_record(KubernetesRig(Path(scratch) / "agent")))
+            elif kind == "kubernetes-carried":
+                asyncio.run(_record(CarriedKubernetesRig(Path(scratch) / "carried")))
             elif kind == "kubernetes-server":
                 config = Path(os.environ["TRADEWIND_TEST_KUBECONFIG"])
                 asyncio.run(_record(RealKubernetesRig(Path(scratch) / "real", config)))

@@ -84,3 +84,15 @@ def test_settings_that_make_no_sense_are_named(tmp_path: Path, text: str, fault:
     argv = [PROGRAM, "conformance", "succeeds", "--state-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and fault in done.stderr, done.stderr
+
+
+def test_where_files_are_carried_it_says_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(
+        "scheduler: kubernetes\nkubernetes: {url: 'https://a', namespace: n, image: i, "
+        "carry: {image: t}}\n"
+    )
+    done = subprocess.run(
+        [PROGRAM, "conformance", "--state-dir", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode and "volume_claim or host_path" in done.stderr

@@ -18,6 +18,7 @@ from regional_agent.site_file import load_site_policy
 ROOT = Path(__file__).resolve().parents[3]
 KUBERNETES = ROOT / "deploy/kubernetes"
 JOBS = ROOT / "deploy/kubernetes-jobs"
+CARRY = ROOT / "deploy/kubernetes-carry"
 SCHEMA = json.loads((Path(__file__).parent / "kubernetes.schema.json").read_text())
 
 
@@ -92,13 +93,37 @@ def test_with_jobs_of_the_cluster_the_agent_may_list_what_tells_it_what_is_free(
     assert len([body for body in bodies if body["kind"] == "Deployment"]) == 1
 
 
+def test_where_files_are_carried_no_volume_is_shared_and_only_jobs_reach_the_agent() -> None:
+    bodies = rendered(CARRY)
+    check(bodies)
+    by_kind = {body["kind"]: body for body in bodies}
+    assert by_kind["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    policy = by_kind["NetworkPolicy"]["spec"]
+    (rule,) = policy["ingress"]
+    (port,) = rule["ports"]
+    (source,) = rule["from"]
+    assert source.keys() == {"podSelector"} and policy["policyTypes"] == ["Ingress"]
+    (served,) = by_kind["Service"]["spec"]["ports"]
+    (said,) = [body["data"]["agent.yaml"] for body in bodies if body["kind"] == "ConfigMap"]
+    url = yaml.safe_load(said)["kubernetes"]["carry"]["url"]
+    assert url == f"https://{by_kind['Service']['metadata']['name']}:{served['port']}"
+    assert port["port"] == served["targetPort"]
+    assert not [body for body in bodies if body["kind"] == "Secret"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "claim", "carried"),
+    [(JOBS, "tradewind-agent", False), (CARRY, "", True)],
+    ids=["volume", "carry"],
+)
 def test_the_settings_for_jobs_of_the_cluster_are_ones_the_agent_takes(
-    monkeypatch: pytest.MonkeyPatch,
+    directory: Path, claim: str, *, carried: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    found = load_settings(Path("/state/agent"), JOBS / "settings/agent.yaml").kubernetes
-    assert found is not None and found.volume_claim == "tradewind-agent"
+    found = load_settings(Path("/state/agent"), directory / "settings/agent.yaml").kubernetes
+    assert found is not None and found.volume_claim == claim
+    assert (found.carry is not None) is carried
 
 
 def test_the_pod_has_no_right_it_does_not_need() -> None:

@@ -55,9 +55,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesF
     assert not made.server.refused, "requests that no server would take"
 
 
-def card_job(federation: RealFederation, seconds: float = 0.2, **rest: Any) -> dict[str, Any]:
+def card_job(
+    federation: RealFederation, seconds: float = 0.2, tail: str = "", **rest: Any
+) -> dict[str, Any]:
     resources = {"accelerators": "H100:1", "cpus": 0.5, "memory": "100MiB"}
-    return {"resources": resources, "max_runtime": "5m", **federation.marking(seconds), **rest}
+    work = federation.marking(seconds, tail)
+    return {"resources": resources, "max_runtime": "5m", **work, **rest}
 
 
 def outcome(job: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from regional_agent.act.carry.files import KEEP
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers.batch import script
 from regional_agent.act.schedulers.batch.pack import packs_dir
@@ -22,6 +23,8 @@ def lay_program(
     if order.run:
         place.script.write_text(order.run)
         place.script.chmod(0o700)
+    if order.keep:
+        (place.root / KEEP).write_text("".join(f"{each}\n" for each in order.keep))
     (place.root / "env.sh").write_text(script.environment(place, order, dict(usual)))
     (place.root / "rank.sh").write_text(script.rank_script(place, order))
 

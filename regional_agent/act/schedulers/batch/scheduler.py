@@ -16,7 +16,7 @@ from pathlib import Path
 from federation.environment import Clock
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.keeper.layout import AttemptDir
+from regional_agent.act.keeper.layout import STREAM_FORMAT, AttemptDir
 from regional_agent.act.schedulers import log_files
 from regional_agent.act.schedulers.batch import laying, shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
@@ -31,7 +31,6 @@ from regional_agent.act.schedulers.batch.system import (
     Traits,
 )
 from regional_agent.act.schedulers.port import (
-    STREAM_FORMAT,
     Capabilities,
     LaunchOrder,
     LocalChange,

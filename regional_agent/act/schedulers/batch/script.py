@@ -25,6 +25,7 @@ if [ -z "$TW_ARRAY" ]; then TW_TASK=0
 elif [ -n "$TW_TABLE" ]; then TW_TASK=$(sed -n "$((TW_INDEX - TW_FIRST + 1))p" "$TW_DIR/$TW_TABLE")
 else TW_TASK=$TW_INDEX; fi
 tw_claim=$TW_DIR/claims/${TW_MEMBER:-$TW_TASK}
+@BEFORE_CLAIM@
 if [ -e "$tw_claim" ]; then
   read -r tw_word tw_at < "$tw_claim"
   # Taken back from an earlier part of the slice and given to this one.
@@ -145,6 +146,7 @@ def _body(order: LaunchOrder, traits: Traits) -> str:
     gang, rank = order.replicas > 1, '/bin/sh "$TW_DIR/rank.sh"'
     launch = f"{traits.launcher} {rank}" if gang else rank
     body = _JOB.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
+    body = body.replace("@BEFORE_CLAIM@", traits.before_claim)
     body = body.replace("@STOP_SIGNALS@", traits.stop_signals)
     body = body.replace("@TIME_SIGNALS@", traits.time_signals)
     return body.replace("@LAUNCH@", launch.replace("@RANKS@", str(order.replicas)))

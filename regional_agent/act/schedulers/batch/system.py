@@ -83,7 +83,8 @@ class Traits:
     an array's element, else empty). `first_index` is the least index of an array, `array_max`
     how many elements one may have. `launcher` starts the ranks of a gang, `stop_ranks` tells them
     to stop. `alone`: lines that make an element of a pack look like a job of its own, whose name
-    is `$1`. `books`: there is accounting that outlasts the queue. `one_run`: the
+    is `$1`. `before_claim`: lines that run before the claim `$tw_claim` is looked at. `books`:
+    there is accounting that outlasts the queue. `one_run`: the
     indices of an array are one range. `stop_signals`, `time_signals`: how the script is told to
     stop, and that its time is over. `stopped_is_cancelled`: nothing but a deletion tells a script
     to stop, and the books do not say so.
@@ -97,6 +98,7 @@ class Traits:
     launcher: str = ""
     stop_ranks: str = ""
     alone: str = ""
+    before_claim: str = ":"
     books: bool = True
     one_run: bool = False
     stop_signals: str = "TERM"
