@@ -29,9 +29,14 @@ TAG, DIRECTORY, INDICES, REPLICAS = (
 (and of its pods) how many members."""
 CONTAINER = "job"
 """The name of the container a job runs in, beside which there may be another."""
+FOREGROUND = "foregroundDeletion"
+"""The finalizer of what is deleted after what belongs to it."""
 FINALIZER = "tradewind.dev/end-on-record"
 JOB_NAME_OLD = "job-name"
 """Before 1.27."""
+JOBSET, JOBSET_NAME = "jobset/", "jobset.sigs.k8s.io/jobset-name"
+"""What the local id of a gang that is a JobSet begins with, before its name; and the label that its
+controller gives to pods."""
 JOB_NAME, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 """Labels and annotations that the Job controller gives to pods."""
 MERGE = "application/merge-patch+json"
@@ -92,12 +97,13 @@ class KubernetesApi:
         return str((await self.ask("GET", "/version"))["gitVersion"])
 
     async def create_job(self, body: Object) -> Object:
-        """Raises Conflict where the name is taken, Invalid for a Job the server does not
-        understand."""
-        return await self.ask("POST", self._jobs() + "?fieldValidation=Strict", body)
+        """A Job or a JobSet. Raises Conflict where the name is taken, Invalid for one the server
+        does not understand."""
+        kind = JOBSET if body.get("kind") == "JobSet" else ""
+        return await self.ask("POST", self._jobs(kind) + "?fieldValidation=Strict", body)
 
     async def job(self, name: str) -> Object | None:
-        """One Job by its name."""
+        """One Job by its name, or JobSet by `jobset/` and its name."""
         try:
             return await self.ask("GET", self._jobs(name))
         except NotThere:
@@ -137,9 +143,10 @@ class KubernetesApi:
         nothing."""
         await self._delete(self._jobs(name), {"propagationPolicy": "Foreground"})
 
-    async def delete_pod(self, name: str, grace_s: int) -> None:
-        """Delete a pod. Unknown: nothing."""
-        await self._delete(f"{self._space()}/pods/{quote(name)}", {"gracePeriodSeconds": grace_s})
+    async def delete_pod(self, name: str, grace_s: int | None = None) -> None:
+        """Delete a pod, by default with its own grace. Unknown: nothing."""
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        await self._delete(f"{self._space()}/pods/{quote(name)}", options)
 
     async def pods(self) -> list[Object]:
         """Pods of this site's Jobs."""
@@ -148,6 +155,10 @@ class KubernetesApi:
     def of_jobs(self) -> Collected:
         """This site's Jobs, to be watched."""
         return Collected(self, self._jobs() + self._ours())
+
+    def of_jobsets(self) -> Collected:
+        """This site's JobSets, to be watched."""
+        return Collected(self, self._jobs(JOBSET) + self._ours(), "JobSet")
 
     def of_pods(self) -> Collected:
         """Pods of this site's Jobs, to be watched."""
@@ -191,8 +202,12 @@ class KubernetesApi:
         return f"/api/v1/namespaces/{quote(self.site.namespace)}"
 
     def _jobs(self, name: str = "") -> str:
-        path = f"/apis/batch/v1/namespaces/{quote(self.site.namespace)}/jobs"
-        return f"{path}/{quote(name)}" if name else path
+        """Where Jobs are, or one of them; `jobset/` alone is where JobSets are."""
+        space, set_name = quote(self.site.namespace), name.removeprefix(JOBSET)
+        path = f"/apis/batch/v1/namespaces/{space}/jobs"
+        if name.startswith(JOBSET):
+            path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space}/jobsets"
+        return f"{path}/{quote(set_name)}" if set_name else path
 
     def _ours(self) -> str:
         return "?labelSelector=" + quote(f"{LABEL_SITE}={self.site.mark()}")
@@ -291,10 +306,12 @@ class Collected:
 
     api: KubernetesApi
     path: str
+    kind: str = ""
 
     async def listed(self) -> tuple[list[Object], str]:
-        """Everything, and the version it is of."""
-        return await self.api.listed(self.path)
+        """Everything, and the version it is of. Items of a list need not say their kind."""
+        items, version = await self.api.listed(self.path)
+        return [{**each, "kind": self.kind} if self.kind else each for each in items], version
 
     def watch(self, version: str) -> AsyncIterator[Object]:
         """Events after a version."""

@@ -34,6 +34,8 @@ STARTING_S = 600
 CARRYING_S = 86_400
 """What may go by beside that where an agent that is away has to be waited for."""
 VOLUME, CARRIER = "tradewind", "carry"
+GANG = "g"
+"""The one Job of a JobSet; its pods are named `<set>-g-0-<rank>`."""
 WAITS = """trap 'exit 143' TERM; while [ ! -e ready ]; do sleep 0.1; done; \
 exec 9> alive; exec /bin/sh "$0\""""
 BEFORE_CLAIM = """echo "${tw_claim##*/}" >&9 || exit 99
@@ -51,7 +53,8 @@ _TIGHT: dict[str, Any] = {
 class JobWanted:
     """What a Job is made of. `indices` None: no array. Amounts are per pod, 0 = none asked for;
     `user` and `group` own the files of the agent. `products`: what nodes call the cards of
-    `accelerator`. `token` and `ca_pem`: how its files are asked for, where they are carried."""
+    `accelerator`. `token` and `ca_pem`: how its files are asked for, where they are carried.
+    `as_set`: a gang that becomes a JobSet."""
 
     name: str
     tag: str
@@ -73,6 +76,7 @@ class JobWanted:
     grace_s: int = 30
     token: str = ""
     ca_pem: str = ""
+    as_set: bool = False
 
 
 def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -95,7 +99,8 @@ def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         spec |= dict.fromkeys(("completions", "parallelism"), wanted.replicas)
         notes[REPLICAS] = str(wanted.replicas)
         template["metadata"]["annotations"] = {REPLICAS: notes[REPLICAS]}
-        template["spec"]["subdomain"] = wanted.name
+        if not wanted.as_set:  # whose controller says it
+            template["spec"]["subdomain"] = wanted.name
     if wanted.indices is not None:
         notes[INDICES] = str(wanted.indices)
         del spec["backoffLimit"]  # of the whole: one that fails would end the others
@@ -115,7 +120,23 @@ def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     if site.queue:
         metadata["labels"]["kueue.x-k8s.io/queue-name"] = site.queue
         spec["suspend"] = True  # until Kueue lets it go, also where its webhook is away
+    if wanted.as_set:
+        return _job_set(metadata, spec)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _job_set(metadata: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """A gang as the one Job of a JobSet, which makes the service its members meet by; not started
+    anew: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/"""
+    spec: dict[str, Any] = {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "failurePolicy": {"maxRestarts": 0},
+    }
+    if job.pop("suspend", None):
+        spec["suspend"] = True
+    spec["replicatedJobs"] = [{"name": GANG, "replicas": 1, "template": {"spec": job}}]
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    return {**kind, "metadata": metadata, "spec": spec}
 
 
 def service(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -179,6 +200,8 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         env.append({"name": "TW_OFFSET", "value": str(wanted.indices.runs[0][0])})
     if wanted.replicas > 1:
         env.append({"name": "TW_SERVICE", "value": wanted.name})
+        if wanted.as_set:
+            env.append({"name": "TW_FIRST_HOST", "value": f"{wanted.name}-{GANG}-0-0"})
     requests = {"cpu": f"{max(wanted.cpus_milli, 1)}m"}
     limits: dict[str, str] = {}
     if wanted.memory_bytes:

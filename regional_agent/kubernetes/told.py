@@ -16,11 +16,15 @@ from regional_agent.kubernetes.api import (
     INDICES,
     JOB_NAME,
     JOB_NAME_OLD,
+    JOBSET,
+    JOBSET_NAME,
     REPLICAS,
     TAG,
     Object,
 )
 
+COMPLETE = ("Complete", "Completed")
+"""A Job's condition, and a JobSet's."""
 BOUND, TERMINAL = "nodeName", ("Succeeded", "Failed")
 _FACTORS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
             "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}  # fmt: skip
@@ -31,15 +35,16 @@ https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-c
 
 @dataclass(frozen=True, slots=True)
 class JobTold:
-    """One of our Jobs. `over`: it will start no pod any more. `pods`: the newest by index."""
+    """One of our Jobs or JobSets. `over`: it will start no pod any more. `pods`: the newest by
+    index."""
 
     body: Object
     pods: Mapping[int, Object]
 
     @property
     def name(self) -> str:
-        """Its name, which is the local id."""
-        return str(self.body["metadata"]["name"])
+        """The local id: its name, that of a JobSet after `jobset/`."""
+        return local_id(self.body)
 
     @property
     def note(self) -> Mapping[str, str]:
@@ -88,7 +93,7 @@ class JobTold:
     @property
     def complete(self) -> bool:
         """All of it succeeded."""
-        return any(e.get("type") == "Complete" and e["status"] == "True" for e in self.conditions)
+        return any(e.get("type") in COMPLETE and e["status"] == "True" for e in self.conditions)
 
     @property
     def conditions(self) -> list[dict[str, Any]]:
@@ -114,18 +119,26 @@ class JobTold:
 
 
 def jobs_told(jobs: Iterable[Object], pods: Iterable[Object]) -> list[JobTold]:
-    """Our Jobs with their pods."""
+    """Our Jobs and JobSets with their pods."""
     by_job: dict[str, list[Object]] = defaultdict(list)
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
-        by_job[labels.get(JOB_NAME) or labels.get(JOB_NAME_OLD, "")].append(pod)
+        name = labels.get(JOB_NAME) or labels.get(JOB_NAME_OLD, "")
+        if JOBSET_NAME in labels:
+            name = JOBSET + labels[JOBSET_NAME]
+        by_job[name].append(pod)
     found = []
     for job in jobs:
         newest: dict[int, Object] = {}
-        for pod in sorted(by_job[job["metadata"]["name"]], key=_made):
+        for pod in sorted(by_job[local_id(job)], key=_made):
             newest[_index(job, pod)] = pod
         found.append(JobTold(job, newest))
     return [each for each in found if each.tag and DIRECTORY in each.note]
+
+
+def local_id(job: Object) -> str:
+    """What a Job or JobSet is called here."""
+    return (JOBSET if job.get("kind") == "JobSet" else "") + str(job["metadata"]["name"])
 
 
 def live_text(pod: Object) -> str:

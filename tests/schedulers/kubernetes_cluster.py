@@ -22,6 +22,7 @@ from tests.schedulers.kubernetes_pods import (
 )
 
 TICK_S = 0.03
+SET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_NOTE = "batch.kubernetes.io/job-completion-index"
 POD_FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -48,6 +49,7 @@ class Store:
         self.pods: dict[str, Object] = {}
         self.nodes: dict[str, Object] = {}
         self.services: dict[str, Object] = {}
+        self.sets: dict[str, Object] = {}
         self.slices: dict[str, Object] = {}
         self.quotas: dict[str, Object] = {}
         self.queues: dict[str, Object] = {}
@@ -93,6 +95,10 @@ class Cluster:
         self.ran: list[str] = []
         """Every pod whose container was started, in order: what really happened."""
         self.strange = False
+        self.has_sets = False
+        """JobSets are installed."""
+        self.set_controller = True
+        """It runs."""
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-pods-"))
         """Empty directories of pods, by their name."""
         self._runs: dict[str, PodRun] = {}
@@ -132,13 +138,57 @@ class Cluster:
 
     async def _run(self) -> None:
         while True:
+            for body in list(self.store.sets.values()):
+                self._control_set(body)
             for job in list(self.store.jobs.values()):
                 self._control(job)
             for pod in list(self.store.pods.values()):
                 await self._keep(pod)
-            for name, job in list(self.store.jobs.items()):
-                self._collect(name, job)
+            for kind in (self.store.sets, self.store.jobs):
+                for body in list(kind.values()):
+                    self._collect(body, kind)
             await asyncio.sleep(TICK_S)
+
+    # The JobSet controller ------------------------------------------------------------------
+
+    def child_of(self, body: Object) -> Object | None:
+        (job,) = body["spec"]["replicatedJobs"]
+        return self.store.jobs.get(f"{body['metadata']['name']}-{job['name']}-0")
+
+    def _control_set(self, body: Object) -> None:
+        """https://github.com/kubernetes-sigs/jobset/blob/main/pkg/controllers: the service, then
+        the Jobs; how they ended is how it ended."""
+        name, spec, job = body["metadata"]["name"], body["spec"], self.child_of(body)
+        if body["status"].get("conditions") or "deletionTimestamp" in body["metadata"]:
+            return
+        if job is None:
+            if self.set_controller:
+                self._make_child(body)
+            return
+        job["spec"]["suspend"] = bool(spec.get("suspend"))
+        for each in job["status"].get("conditions") or ():
+            done = each["type"] == "Complete"
+            reason = "AllJobsCompleted" if done else "FailedJobs"
+            body["status"]["conditions"] = [
+                {"type": "Completed" if done else "Failed", "status": "True", "reason": reason,
+                 "message": f"jobset {name}: {each['message']}"}
+            ]  # fmt: skip
+            self.store.touch(body)
+
+    def _make_child(self, body: Object) -> None:
+        name, (wanted,) = body["metadata"]["name"], body["spec"]["replicatedJobs"]
+        owner = [{"uid": body["metadata"]["uid"], "controller": True}]
+        if name not in self.store.services:
+            service = {"metadata": {"name": name, "ownerReferences": owner}, "spec": {}}
+            self.store.add(self.store.services, service)
+        spec = copy.deepcopy(wanted["template"]["spec"])
+        labels = {SET_LABEL: name, "jobset.sigs.k8s.io/replicatedjob-name": wanted["name"]}
+        pod = spec["template"]
+        pod["metadata"]["labels"] = (pod["metadata"].get("labels") or {}) | labels
+        pod["spec"]["subdomain"] = name
+        metadata = {"name": f"{name}-{wanted['name']}-0", "labels": labels, "finalizers": [],
+                    "namespace": "tradewind", "ownerReferences": owner}  # fmt: skip
+        self.store.add(self.store.jobs, {"metadata": metadata, "spec": spec, "status": {}})
 
     # The Job controller ---------------------------------------------------------------------
 
@@ -333,27 +383,41 @@ class Cluster:
                 job["metadata"]["finalizers"].append("foregroundDeletion")
             self.store.touch(job)
 
-    def _collect(self, name: str, job: Object) -> None:
-        """The garbage collector: dependents first, then what no finalizer holds."""
+    def _collect(self, job: Object, of: dict[str, Object]) -> None:
+        """The garbage collector: what is deleted in the foreground goes after what belongs to it;
+        in the background that goes when it is gone, which a finalizer may put off."""
         if "deletionTimestamp" not in job["metadata"]:
             return
-        pods = self.pods_of(job)
-        for pod in pods:
-            pod["metadata"]["finalizers"] = [
-                f for f in pod["metadata"]["finalizers"] if f != POD_FINALIZER
-            ]
-            if "deletionTimestamp" not in pod["metadata"]:
-                self.delete_pod(pod)
         finalizers = job["metadata"]["finalizers"]
-        if not pods and "foregroundDeletion" in finalizers:
+        if "foregroundDeletion" in finalizers and not self._without_dependents(job):
             finalizers.remove("foregroundDeletion")
             self.store.touch(job)
         if not finalizers:
-            self.store.remove(self.store.jobs, name)
-            for service, body in list(self.store.services.items()):
-                owners = body["metadata"].get("ownerReferences") or ()
-                if any(each["uid"] == job["metadata"]["uid"] for each in owners):
-                    self.store.remove(self.store.services, service)
+            self.store.remove(of, job["metadata"]["name"])
+            self._without_dependents(job)
+
+    def _without_dependents(self, owner: Object) -> bool:
+        """Delete what belongs to it; whether any of that is still there."""
+        uid = owner["metadata"]["uid"]
+
+        def belongs(thing: Object) -> bool:
+            return any(o["uid"] == uid for o in thing["metadata"].get("ownerReferences") or ())
+
+        for name in [n for n, s in self.store.services.items() if belongs(s)]:
+            self.store.remove(self.store.services, name)
+        jobs = [job for job in self.store.jobs.values() if belongs(job)]
+        pods = [pod for pod in self.store.pods.values() if belongs(pod)]
+        for job in jobs:
+            self.delete_job(job, "Foreground")
+        for pod in pods:
+            self._untrack(pod)
+            if "deletionTimestamp" not in pod["metadata"]:
+                self.delete_pod(pod)
+        return bool(jobs or pods)
+
+    def _untrack(self, pod: Object) -> None:
+        kept = [f for f in pod["metadata"]["finalizers"] if f != POD_FINALIZER]
+        pod["metadata"]["finalizers"] = kept
 
     # What may befall it ---------------------------------------------------------------------
 

@@ -77,6 +77,7 @@ class KubernetesServer:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         queues = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/localqueues"
         services = f"/api/v1/namespaces/{NAMESPACE}/services"
+        sets = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
         for verb, path, answer in (
             ("GET", "/version", self._version),
             ("GET", jobs, self._jobs),
@@ -93,6 +94,11 @@ class KubernetesServer:
             ("GET", queues + "/{name}", self._queue),
             ("POST", services, self._create_service),
             ("GET", services + "/{name}", self._service),
+            ("GET", sets, self._list_sets),
+            ("POST", sets, self._create_set),
+            ("GET", sets + "/{name}", self._set),
+            ("PATCH", sets + "/{name}", self._patch_set),
+            ("DELETE", sets + "/{name}", self._delete_set),
             ("PATCH", services + "/{name}", self._patch_service),
         ):
             app.router.add_route(verb, path, self._checked(answer))
@@ -251,6 +257,50 @@ class KubernetesServer:
         self.cluster.store.add(self.cluster.store.jobs, job)
         return 201, _shown(job)
 
+    # JobSets ------------------------------------------------------------------------------------
+
+    def _sets(self, request: web.Request) -> dict[str, Object]:
+        """Of a cluster without the definition there is no such path."""
+        if not self.cluster.has_sets:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return self.cluster.store.sets
+
+    async def _list_sets(self, request: web.Request) -> tuple[int, Object] | web.StreamResponse:
+        if "watch" in request.query:
+            return await self._watch(request, self._sets(request))
+        return 200, self._list("JobSetList", self._sets(request), request)
+
+    async def _set(self, request: web.Request) -> tuple[int, Object]:
+        return 200, _shown(self._one(self._sets(request), request))
+
+    async def _create_set(self, request: web.Request) -> tuple[int, Object]:
+        """What its definition and its webhook refuse."""
+        if request.query.get("fieldValidation") != "Strict":
+            raise Refused(400, "BadRequest", "the agent asks strictly")
+        body = await _body(request, "application/json")
+        name, spec = body["metadata"]["name"], body["spec"]
+        unknown = set(spec) - {"network", "failurePolicy", "suspend", "replicatedJobs"}
+        if unknown or body["apiVersion"] != "jobset.x-k8s.io/v1alpha2":
+            raise Refused(400, "BadRequest", f"strict decoding error: unknown field {unknown}")
+        if name in self._sets(request):
+            raise Refused(409, "AlreadyExists", f'jobsets "{name}" already exists')
+        (job,) = spec["replicatedJobs"]
+        if set(job) != {"name", "replicas", "template"} or set(job["template"]) != {"spec"}:
+            raise Refused(400, "BadRequest", f"strict decoding error: unknown field in {job}")
+        if spec["failurePolicy"] != {"maxRestarts": 0}:
+            raise Refused(422, "Invalid", "the agent has nothing started anew")
+        child = {"metadata": {"name": f"{name}-{job['name']}-0"}, **job["template"]}
+        _check_fields(child)
+        self._check_job(child)
+        self.cluster.store.add(self.cluster.store.sets, body | {"status": {}})
+        return 201, _shown(self.cluster.store.sets[name])
+
+    async def _patch_set(self, request: web.Request) -> tuple[int, Object]:
+        return await self._patched(request, self._sets(request), {"ttlSecondsAfterFinished"})
+
+    async def _delete_set(self, request: web.Request) -> tuple[int, Object]:
+        return await self._deleted(request, self._sets(request))
+
     async def _service(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._one(self.cluster.store.services, request)
 
@@ -321,15 +371,20 @@ class KubernetesServer:
             raise Refused(422, "Invalid", f'Job.batch "{name}" is invalid: {"; ".join(wrong)}')
 
     async def _patch(self, request: web.Request) -> tuple[int, Object]:
+        return await self._patched(request, self.cluster.store.jobs, MUTABLE)
+
+    async def _patched(
+        self, request: web.Request, of: dict[str, Object], mutable: set[str]
+    ) -> tuple[int, Object]:
         change = await _body(request, "application/merge-patch+json")
-        job = self._one(self.cluster.store.jobs, request)
+        job = self._one(of, request)
         metadata = change.get("metadata") or {}
         wanted = metadata.pop("resourceVersion", None)
         if wanted is not None and wanted != job["metadata"]["resourceVersion"]:
             raise Refused(409, "Conflict", "the object has been modified")
         if set(change) - {"metadata", "spec"} or set(metadata) - {"finalizers", "annotations"}:
             raise Refused(422, "Invalid", f"the agent changes no {sorted(change)}")
-        fixed = set(change.get("spec") or ()) - MUTABLE
+        fixed = set(change.get("spec") or ()) - mutable
         if fixed:
             raise Refused(422, "Invalid", f"spec.{fixed}: field is immutable")
         job["spec"] |= change.get("spec") or {}
@@ -338,10 +393,13 @@ class KubernetesServer:
         return 200, _shown(job)
 
     async def _delete_job(self, request: web.Request) -> tuple[int, Object]:
+        return await self._deleted(request, self.cluster.store.jobs)
+
+    async def _deleted(self, request: web.Request, of: dict[str, Object]) -> tuple[int, Object]:
         options = await _body(request, "application/json")
         if options.get("propagationPolicy") not in ("Foreground", "Background"):
             raise Refused(400, "BadRequest", "propagationPolicy: its pods would be left")
-        job = self._one(self.cluster.store.jobs, request)
+        job = self._one(of, request)
         self.cluster.delete_job(job, options["propagationPolicy"])
         return 200, _shown(job)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import logging
-import os
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -31,11 +29,14 @@ from regional_agent.act.schedulers.batch.system import (
 )
 from regional_agent.act.schedulers.kubernetes_rows import accounts, rows
 from regional_agent.act.schedulers.kubernetes_scripts import HEADER, LAUNCHER
+from regional_agent.act.schedulers.kubernetes_wanted import job_wanted, names_of
 from regional_agent.act.schedulers.port import Feature, SchedulerUnavailable
 from regional_agent.kubernetes import told
 from regional_agent.kubernetes.api import (
     DIRECTORY,
     FINALIZER,
+    FOREGROUND,
+    JOBSET,
     LABEL_SITE,
     REPLICAS,
     TAG,
@@ -43,6 +44,7 @@ from regional_agent.kubernetes.api import (
     KubernetesApi,
     KubernetesRefused,
     KubernetesSilent,
+    NotThere,
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, products
@@ -67,9 +69,6 @@ INDEXED_SINCE = (1, 29)
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 ARRAY_MAX = 10_000
 """Elements of one Job, well within what `maxFailedIndexes` allows."""
-NAME_CHARS_MAX = 52
-"""Of a Job; its pods add the index of an element, and hold 63 (a DNS label)."""
-NAMES_MAX = 3
 FORBIDDEN = 403
 KEPT_S = 600
 """How long the cluster keeps a Job whose end is on record, for people to look at."""
@@ -101,6 +100,9 @@ class Kubernetes:
         """Called when Jobs or their pods changed, as far as may be seen."""
         self._jobs = Watched(api.of_jobs(), lambda: self.news())
         self._pods = Watched(api.of_pods(), lambda: self.news())
+        self._sets = Watched(api.of_jobsets(), lambda: self.news())
+        self.has_sets = False
+        """Gangs are JobSets: the cluster has them, and we may make some."""
         self._may_watch = True
         self.products: Mapping[str, tuple[str, ...]] = {}
         """By model what nodes call it, as they were last looked at."""
@@ -119,6 +121,7 @@ class Kubernetes:
         if found is None or tuple(map(int, found.groups())) < INDEXED_SINCE:
             # It would leave out fields it does not know, and run something else.
             features -= {Feature.ARRAY, Feature.GANG, Feature.SET_SLICE}
+        self.has_sets = Feature.GANG in features and await self._may_make_sets()
         return Traits(
             kind="kubernetes",
             header=HEADER,
@@ -129,6 +132,18 @@ class Kubernetes:
             stop_ranks=': > "$TW_DIR/marks/stop"',
             before_claim=BEFORE_CLAIM if self.api.site.carry else ":",
         )
+
+    async def _may_make_sets(self) -> bool:
+        try:
+            await self.api.of_jobsets().listed()
+        except NotThere:
+            return False
+        except KubernetesRefused as refused:
+            if refused.status != FORBIDDEN:
+                raise
+            _log.info("the agent's Role does not allow JobSets: gangs are Indexed Jobs")
+            return False
+        return True
 
     # Submitting ---------------------------------------------------------------------------------
 
@@ -148,46 +163,53 @@ class Kubernetes:
                 none = f"no node of the cluster has {model}"
                 return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=none)
         called = self.products.get(model, ())
-        for name in _names(job.name):
+        for name in names_of(job.name):
             try:
                 made = await self._create(self._wanted(job, name, called))
             except KubernetesRefused as refused:
                 return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
             if made:
-                return name
+                return made
         taken = f"{job.name} is taken at Kubernetes"
         return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=taken)
 
-    async def _create(self, wanted: JobWanted) -> bool:
-        """Whether the Job is there and ours; its name may be somebody else's. A gang's service
-        comes first, because pods look for it, and then goes with the Job."""
-        gang = wanted.replicas > 1
-        if gang and not await self._made(self.api.create_service, self.api.service, wanted):
-            return False
-        if not await self._made(self.api.create_job, self.api.job, wanted):
-            return False
-        if gang:
+    async def _create(self, wanted: JobWanted) -> str:
+        """The local id of the Job or JobSet that is there and ours; empty where its name is
+        somebody else's. The service of a gang that is a Job comes first, because pods look for it,
+        and then goes with the Job."""
+        site, api = self.api.site, self.api
+        meets = wanted.replicas > 1 and not wanted.as_set
+        if meets and not await self._made(
+            api.create_service, api.service, service(site, wanted), wanted.tag
+        ):
+            return ""
+        job = manifest(site, wanted)
+        if not await self._made(api.create_job, api.job, job, wanted.tag):
+            return ""
+        if meets:
             await self._tie_service(wanted.name)
-        return True
+        return told.local_id(job)
 
     async def _made(
         self,
         create: Callable[[Object], Coroutine[Any, Any, Object]],
         find: Callable[[str], Coroutine[Any, Any, Object | None]],
-        wanted: JobWanted,
+        body: Object,
+        tag: str,
     ) -> bool:
-        body = manifest if find == self.api.job else service
         try:
-            await create(body(self.api.site, wanted))
+            await create(body)
         except Conflict:
-            there = await find(wanted.name)
+            name = told.local_id(body)
+            there = await find(name)
             if there is None:
-                raise SchedulerUnavailable(f"{wanted.name} is taken and not there") from None
-            return self._is_ours(there, wanted.tag)
+                raise SchedulerUnavailable(f"{name} is taken and not there") from None
+            return self._is_ours(there, tag)
         return True
 
     def _wanted(self, job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
-        wanted = _wanted(job, name, called)
+        wanted = job_wanted(job, name, called)
+        wanted = replace(wanted, as_set=self.has_sets and wanted.replicas > 1)
         if self._carrying is None:
             return wanted
         token = self._carrying.token(wanted.uid)
@@ -207,14 +229,17 @@ class Kubernetes:
     @_asking
     async def look(self, name: str, tag: str, work: Path) -> str | None:
         """See the port."""
-        for each in _names(name):
-            there = await self.api.job(each)
-            if there is None:
+        for each in names_of(name):
+            taken = False
+            for local_id in (each, *([JOBSET + each] if self.has_sets else ())):
+                there = await self.api.job(local_id)
+                if there is not None and self._is_ours(there, tag):
+                    if local_id == each and REPLICAS in there["metadata"]["annotations"]:
+                        await self._tie_service(each)
+                    return local_id
+                taken |= there is not None
+            if not taken:
                 return None
-            if self._is_ours(there, tag):
-                if REPLICAS in there["metadata"]["annotations"]:
-                    await self._tie_service(each)
-                return each
         return None
 
     # Looking ------------------------------------------------------------------------------------
@@ -226,6 +251,7 @@ class Kubernetes:
         told = await self._watched() if self._may_watch else None
         if told is None:
             told = await self._told()
+        await self._follow_deletions(told)
         return tuple(row for job in told for row in rows(job))
 
     @_asking
@@ -242,27 +268,43 @@ class Kubernetes:
 
     async def _watched(self) -> list[JobTold] | None:
         try:
-            return jobs_told(await self._jobs.items(), await self._pods.items())
+            jobs = await self._jobs.items()
+            jobs += await self._sets.items() if self.has_sets else []
+            return jobs_told(jobs, await self._pods.items())
         except KubernetesRefused as refused:
             if refused.status != FORBIDDEN:
                 raise
         self._may_watch = False
         _log.warning("the agent's Role lacks the verb watch: lists are asked for instead")
-        await self._jobs.close()
-        await self._pods.close()
+        await self._unwatch()
         return None
+
+    async def _unwatch(self) -> None:
+        for each in (self._jobs, self._sets, self._pods):
+            await each.close()
 
     async def close(self) -> None:
         """End the watches and let go of the connections."""
-        await self._jobs.close()
-        await self._pods.close()
+        await self._unwatch()
         await self.api.close()
         if self._carrying is not None:
             await self._carrying.close()
 
     async def _told(self) -> list[JobTold]:
         jobs = await self.api.jobs()  # before the pods: of what is listed they are there then
+        jobs += (await self.api.of_jobsets().listed())[0] if self.has_sets else []
         return jobs_told(jobs, await self.api.pods())
+
+    async def _follow_deletions(self, jobs: Iterable[JobTold]) -> None:
+        """Pods of what somebody deleted in the background, as kubectl does: our finalizer holds
+        their owner, and while it is there they run on."""
+        for job in jobs:
+            if job.deleted and FOREGROUND not in (
+                job.body["metadata"].get("finalizers") or ()
+            ):
+                for pod in job.pods.values():
+                    if "deletionTimestamp" not in pod["metadata"]:
+                        await self.api.delete_pod(pod["metadata"]["name"])
 
     # Acting -------------------------------------------------------------------------------------
 
@@ -318,43 +360,7 @@ class Kubernetes:
         kept = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
         if FINALIZER in (metadata.get("finalizers") or ()):
             seen = {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}
-            await self.api.patch_job(metadata["name"], patch | {"metadata": seen})
-
-
-def _names(name: str) -> Iterator[str]:
-    """Names to submit under, the attempt's own first: others are free to use it too."""
-    label = name.replace(".", "-p")
-    if len(label) > NAME_CHARS_MAX:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:10]
-        label = f"{label[: NAME_CHARS_MAX - 11].rstrip('-')}-{digest}"
-    yield label
-    for nth in range(2, NAMES_MAX + 1):
-        yield f"{label}-tw{nth}"
-
-
-def _wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
-    order = job.order
-    has_cards = order.places and order.accelerator not in ("", CPU)
-    return JobWanted(
-        name=name,
-        tag=job.tag,
-        uid=order.uid,
-        script=job.script,
-        work=job.work,
-        user=os.getuid(),
-        group=os.getgid(),
-        indices=job.indices,
-        replicas=order.replicas,
-        image=order.image.removeprefix("docker://"),
-        width=job.width,
-        accelerator=order.accelerator,
-        products=called,
-        cards=len(order.places[0].accelerators) if has_cards else 0,
-        cpus_milli=order.cpus_milli,
-        memory_bytes=order.memory_bytes,
-        max_runtime_s=order.max_runtime_s,
-        grace_s=order.grace_s,
-    )
+            await self.api.patch_job(told.local_id(job), patch | {"metadata": seen})
 
 
 def _on_record(root: Path) -> bool:

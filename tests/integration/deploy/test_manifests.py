@@ -73,7 +73,9 @@ def test_the_role_is_small_and_has_no_secrets() -> None:
     assert not [body for body in bodies if body["kind"] in ("ClusterRole", "ClusterRoleBinding")]
     (role,) = [body for body in bodies if body["kind"] == "Role"]
     granted = {name for rule in role["rules"] for name in rule["resources"]}
-    assert granted == {"jobs", "pods", "services", "resourcequotas", "localqueues"}
+    assert granted == {
+        "jobs", "jobsets", "pods", "services", "resourcequotas", "localqueues",
+    }  # fmt: skip
     assert "*" not in json.dumps(role)
     (binding,) = [body for body in bodies if body["kind"] == "RoleBinding"]
     assert binding["roleRef"]["kind"] == "Role"

@@ -16,8 +16,9 @@ from federation.runs import Runs
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
 from regional_agent.act.schedulers.batch.system import Live, Submission
-from regional_agent.act.schedulers.kubernetes import Kubernetes, _names
+from regional_agent.act.schedulers.kubernetes import Kubernetes
 from regional_agent.act.schedulers.kubernetes_rows import accounts, rows
+from regional_agent.act.schedulers.kubernetes_wanted import names_of
 from regional_agent.act.schedulers.port import LaunchOrder, Outcome, OutcomeKind
 from regional_agent.kubernetes import api as kube
 from regional_agent.kubernetes.site import KubernetesSite
@@ -139,10 +140,10 @@ def test_reasons_to_wait_are_the_words_of_the_cluster() -> None:
 
 
 def test_names_are_labels_of_the_dns() -> None:
-    assert list(_names("a-1.2")) == ["a-1-p2", "a-1-p2-tw2", "a-1-p2-tw3"]
+    assert list(names_of("a-1.2")) == ["a-1-p2", "a-1-p2-tw2", "a-1-p2-tw3"]
     long, other = "x" * 62 + "1", "x" * 62 + "2"
-    assert all(len(name) <= 56 for name in _names(long))
-    assert set(_names(long)).isdisjoint(_names(other))
+    assert all(len(name) <= 56 for name in names_of(long))
+    assert set(names_of(long)).isdisjoint(names_of(other))
 
 
 # Against the contract server ----------------------------------------------------------------
