@@ -25,6 +25,7 @@ from regional_agent.kubernetes.api import (
 
 COMPLETE = ("Complete", "Completed")
 """A Job's condition, and a JobSet's."""
+_COUNTS = ("active", "ready", "succeeded", "failed")
 BOUND, TERMINAL = "nodeName", ("Succeeded", "Failed")
 _FACTORS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
             "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}  # fmt: skip
@@ -69,8 +70,13 @@ class JobTold:
 
     @property
     def active(self) -> int:
-        """Pods that have not ended, as its controller counted them last."""
-        return int((self.body.get("status") or {}).get("active") or 0)
+        """Pods that have not ended, as its controller counted them last. A JobSet counts Jobs: of
+        one that has begun all have to be reckoned with."""
+        status = self.body.get("status") or {}
+        if self.body.get("kind") != "JobSet":
+            return int(status.get("active") or 0)
+        counts = (each.get(k) for each in status.get("replicatedJobsStatus") or () for k in _COUNTS)
+        return self.replicas if not self.suspended and (self.pods or any(counts)) else 0
 
     @property
     def deleted(self) -> bool:

@@ -166,6 +166,11 @@ class Cluster:
                 self._make_child(body)
             return
         job["spec"]["suspend"] = bool(spec.get("suspend"))
+        active = int(job["status"].get("active", 0) > 0)
+        counted = [{"name": spec["replicatedJobs"][0]["name"], "active": active}]
+        if body["status"].get("replicatedJobsStatus") != counted:
+            body["status"]["replicatedJobsStatus"] = counted
+            self.store.touch(body)
         for each in job["status"].get("conditions") or ():
             done = each["type"] == "Complete"
             reason = "AllJobsCompleted" if done else "FailedJobs"

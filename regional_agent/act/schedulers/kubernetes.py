@@ -231,7 +231,8 @@ class Kubernetes:
         """See the port."""
         for each in names_of(name):
             taken = False
-            for local_id in (each, *([JOBSET + each] if self.has_sets else ())):
+            kinds = ("", JOBSET) if self.has_sets else ("",)
+            for local_id in (kind + each for kind in kinds):
                 there = await self.api.job(local_id)
                 if there is not None and self._is_ours(there, tag):
                     if local_id == each and REPLICAS in there["metadata"]["annotations"]:

@@ -388,3 +388,16 @@ def test_a_pod_that_went_unseen_between_two_lists_is_no_second_turn() -> None:
         (told,) = jobs_told([job(active=active)], [])
         (row,) = rows(told)
         assert row.live is live
+
+
+def test_a_jobset_whose_pods_went_is_no_second_turn_unless_it_was_suspended() -> None:
+    counted = {"replicatedJobsStatus": [{"name": "g", "active": 1}]}
+    for status, suspended, live in (
+        (counted, False, Live.UNKNOWN), ({}, False, Live.PENDING), (counted, True, Live.PENDING),
+    ):  # fmt: skip
+        body = job(**status) | {"kind": "JobSet"}
+        body["metadata"]["annotations"][kube.REPLICAS] = "3"
+        body["spec"]["suspend"] = suspended
+        (told,) = jobs_told([body], [])
+        (row,) = rows(told)
+        assert (row.local_id, row.live) == ("jobset/a", live)
