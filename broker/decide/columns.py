@@ -16,13 +16,13 @@ _FIRST = 4
 _MORE = 4
 """Options per class that come in at first and in each round."""
 _ROUNDS = 8
-_CLOSE = 2e-5
+_CLOSE = 2e-6
 """A round ends it when so little is missing of the bound, as a share of it."""
 _LEAST_ITERATIONS = 200
 
 
 _FIRST_ITERATIONS = 3.2
-_ITERATIONS = 14.0
+_ITERATIONS = 20.0
 """Simplex iterations by class that the first round is reckoned to take, and all rounds of a sample:
 the prices of its first round alone are worth little."""
 _LEAST_SAMPLE = 200
