@@ -13,7 +13,7 @@ from federation.units import parse_duration_s
 from regional_agent.act.images import ImageWishes
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.kubeconfig import Access, read_kubeconfig
-from regional_agent.kubernetes.site import Carry, KubernetesSite
+from regional_agent.kubernetes.site import Carry, Devices, KubernetesSite
 from regional_agent.ray.site import DASHBOARD, RaySite
 from regional_agent.slurm.site import SlurmSite
 
@@ -137,6 +137,14 @@ class CarrySettings(Part):
     listen: Annotated[str, Field(pattern=r"^\S*:\d+$")] = "0.0.0.0:7443"
 
 
+class DeviceSettings(Part):
+    """How cards are had where they are offered by dynamic resource allocation."""
+
+    device_class: Annotated[str, Field(alias="class", min_length=1)]
+    driver: str = ""
+    product: Annotated[str, Field(pattern=r"^(\S+/)?[A-Za-z_]\w*$")] = "productName"
+
+
 class KubernetesSettings(Part):
     """How this site's Kubernetes is used."""
 
@@ -144,6 +152,7 @@ class KubernetesSettings(Part):
     volume_claim: str = ""
     host_path: str = ""
     carry: CarrySettings | None = None
+    devices: DeviceSettings | None = None
     mount: str = ""
     namespace: str = ""
     kubeconfig: str = ""
@@ -180,6 +189,7 @@ class KubernetesSettings(Part):
             volume_claim=self.volume_claim,
             host_path=self.host_path,
             carry=Carry(**self.carry.model_dump()) if self.carry else None,
+            devices=self._devices(),
             token_file=self.token_file or access.token_file,
             ca_file=self.ca_file or access.ca_file,
             cert_file=access.cert_file,
@@ -189,6 +199,12 @@ class KubernetesSettings(Part):
             types=self.types,
         )
 
+
+    def _devices(self) -> Devices | None:
+        said = self.devices
+        if said is None:
+            return None
+        return Devices(said.device_class, said.driver or said.device_class, said.product)
 
     def _access(self, environ: Mapping[str, str], state_dir: Path) -> Access:
         """By the kubeconfig, by a URL, or as the pod we run in."""

@@ -206,6 +206,7 @@ class _KubernetesSite:
         except (KubernetesSilent, KubernetesRefused) as problem:
             raise SchedulerUnavailable(str(problem)) from problem
         self._system.products = found.products
+        self._system.claimed = found.claimed
         await self._system.release()
         if found.notes != self._noted:
             self._noted = found.notes

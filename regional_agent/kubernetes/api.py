@@ -74,6 +74,7 @@ class Invalid(KubernetesRefused):
 
 _KINDS = {400: Invalid, 404: NotThere, 409: Conflict, 410: Expired, 422: Invalid}
 _TOO_MANY, _SERVER, _CLIENT = 429, 500, 400
+RESOURCE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 WATCH_S = 240
 """After so long the server ends a watch, and the next goes on where it was."""
 
@@ -175,9 +176,31 @@ class KubernetesApi:
                 raise
         return await self._list(f"{self._space()}/pods{busy}"), False
 
-    async def resource_slices(self) -> list[Object]:
+    async def resource_version(self) -> str:
+        """Which version of resource.k8s.io the server has: v1, or before 1.34 an older one; empty
+        if none."""
+        found = {str(each["version"]) for each in await self._served("resource.k8s.io")}
+        return next((each for each in RESOURCE_VERSIONS if each in found), "")
+
+    async def _served(self, group: str) -> list[Object]:
+        try:
+            return list((await self.ask("GET", f"/apis/{group}"))["versions"])
+        except NotThere:
+            return []
+
+    async def resource_slices(self, version: str) -> list[Object]:
         """What drivers offer by dynamic resource allocation, of all nodes."""
-        return await self._list("/apis/resource.k8s.io/v1/resourceslices")
+        return await self._list(f"/apis/resource.k8s.io/{version}/resourceslices")
+
+    async def resource_claims(self, version: str) -> list[Object]:
+        """Who has which devices, in all namespaces."""
+        return await self._list(f"/apis/resource.k8s.io/{version}/resourceclaims")
+
+    async def create_template(self, body: Object) -> None:
+        """A ResourceClaimTemplate; there may be one of that name, which says the same."""
+        path = f"/apis/{body['apiVersion']}/namespaces/{quote(self.site.namespace)}"
+        with contextlib.suppress(Conflict):
+            await self.ask("POST", f"{path}/resourceclaimtemplates?fieldValidation=Strict", body)
 
     async def quotas(self) -> list[Object]:
         """ResourceQuotas of the namespace."""
@@ -191,6 +214,14 @@ class KubernetesApi:
             return await self.ask("GET", path)
         except NotThere:
             return None
+
+    async def cluster_queues(self) -> list[Object]:
+        """Every ClusterQueue of Kueue."""
+        return await self._list("/apis/kueue.x-k8s.io/v1beta1/clusterqueues")
+
+    async def flavours(self) -> list[Object]:
+        """Every ResourceFlavor of Kueue."""
+        return await self._list("/apis/kueue.x-k8s.io/v1beta1/resourceflavors")
 
     async def nodes(self) -> list[Object]:
         """Every node."""

@@ -24,6 +24,7 @@ from regional_agent.kubernetes.api import (
     Object,
 )
 from regional_agent.kubernetes.cards import GPU, affinity
+from regional_agent.kubernetes.devices import CLAIM
 from regional_agent.kubernetes.site import KubernetesSite
 
 STOPPING_S = 310
@@ -54,7 +55,8 @@ class JobWanted:
     """What a Job is made of. `indices` None: no array. Amounts are per pod, 0 = none asked for;
     `user` and `group` own the files of the agent. `products`: what nodes call the cards of
     `accelerator`. `token` and `ca_pem`: how its files are asked for, where they are carried.
-    `as_set`: a gang that becomes a JobSet."""
+    `as_set`: a gang that becomes a JobSet. `claim`: the ResourceClaimTemplate by which cards are
+    had, where no device plugin offers them."""
 
     name: str
     tag: str
@@ -77,6 +79,7 @@ class JobWanted:
     token: str = ""
     ca_pem: str = ""
     as_set: bool = False
+    claim: str = ""
 
 
 def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -186,7 +189,9 @@ def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     if site.node_selector:
         pod["nodeSelector"] = dict(site.node_selector)
     where = affinity(wanted.accelerator, wanted.products)
-    if where is not None:
+    if wanted.claim:  # which says what cards, and so where
+        pod["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": wanted.claim}]
+    elif where is not None:
         pod["affinity"] = where
     if wanted.cards:
         pod["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
@@ -204,10 +209,12 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
             env.append({"name": "TW_FIRST_HOST", "value": f"{wanted.name}-{GANG}-0-0"})
     requests = {"cpu": f"{max(wanted.cpus_milli, 1)}m"}
     limits: dict[str, str] = {}
+    claims = {"claims": [{"name": CLAIM}]} if wanted.claim else {}
     if wanted.memory_bytes:
         requests["memory"] = limits["memory"] = str(wanted.memory_bytes)
     if wanted.cards:  # a pod's own cards are numbered from 0
-        requests[GPU] = limits[GPU] = str(wanted.cards)
+        if not wanted.claim:
+            requests[GPU] = limits[GPU] = str(wanted.cards)
         shown = ",".join(map(str, range(wanted.cards)))
         env.append({"name": "CUDA_VISIBLE_DEVICES", "value": shown})
     return {
@@ -216,7 +223,7 @@ def _container(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
         "command": ["/bin/sh", *(("-c", WAITS) if site.carry else ()), str(wanted.script)],
         "workingDir": str(root if site.carry else wanted.work),
         "env": env,
-        "resources": {"requests": requests, "limits": limits},
+        "resources": {"requests": requests, "limits": limits, **claims},
         "securityContext": _TIGHT,
         "volumeMounts": [_mounted(site, wanted)],
     }

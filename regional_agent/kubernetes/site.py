@@ -21,6 +21,16 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    """How cards are had by resource claims: the DeviceClass, the driver whose ResourceSlices offer
+    them, and the attribute that names their model."""
+
+    device_class: str
+    driver: str
+    product: str
+
+
+@dataclass(frozen=True, slots=True)
 class KubernetesSite:
     """`url` of the API server; empty files: no token is asked for, the system's authorities.
 
@@ -37,6 +47,7 @@ class KubernetesSite:
     volume_claim: str = ""
     host_path: str = ""
     carry: Carry | None = None
+    devices: Devices | None = None
     token_file: str = ""
     ca_file: str = ""
     cert_file: str = ""

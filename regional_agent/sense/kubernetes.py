@@ -22,8 +22,10 @@ from regional_agent.kubernetes.api import (
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, GPU, PRODUCT, model_of, products
+from regional_agent.kubernetes.devices import Offered, offered
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.kubernetes.told import amount_of, phase
+from regional_agent.sense.kubernetes_kueue import Flavour, flavours_left, held_back, left_for
 from regional_agent.sense.kubernetes_limits import (
     Left,
     bounded,
@@ -40,6 +42,7 @@ GIB = 2**30
 PASSING = "node.kubernetes.io/"
 """Taints the cluster itself sets while something is wrong with a node."""
 FORBIDDEN, UNKNOWN = 403, 404
+UNREAD = "ClusterQueues cannot be listed: what Kueue would not let go counts as free"
 UNCOUNTED = "resource quotas cannot be listed: what they forbid counts as free"
 HIDDEN = "pods of other namespaces cannot be listed: what they hold counts as free"
 
@@ -51,11 +54,16 @@ Shape = tuple[str, int, int, int]
 @dataclass(frozen=True, slots=True)
 class KubernetesLook:
     """One look: the site as the ledger takes it, what could not be used, in sentences, and by
-    model what nodes call it."""
+    model what nodes call it; by pool the labels of its nodes; of products those that are had by
+    claims."""
 
     seen: SiteSeen
     notes: tuple[str, ...] = ()
     products: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    labels: Mapping[str, tuple[Mapping[str, str], ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    claimed: frozenset[str] = frozenset()
 
 
 class KubernetesSense:
@@ -64,39 +72,78 @@ class KubernetesSense:
     def __init__(self, site: KubernetesSite, api: KubernetesApi) -> None:
         self._site = site
         self._api = api
-        self._no_slices = False
+        self._resource_version: str | None = None
 
     async def look(self, ours: Collection[str]) -> KubernetesLook:
         """The site now; `ours` are the attempts held here."""
         nodes, (pods, every), left, slices = await asyncio.gather(
             self._api.nodes(), self._api.all_pods(), self._left(), self._slices()
         )
-        found = put_together(self._site, nodes, pods, frozenset(ours))
-        plugged = {str(n["metadata"]["name"]) for n in nodes if _cards(n)}
-        notes = (*found.notes, *left.notes, *only_by_claim(slices, plugged))
-        notes = notes if every else (*notes, HIDDEN)
+        notes = () if every else (HIDDEN,)
+        offer = Offered(tuple(nodes), notes=only_by_claim(slices, _with_cards(nodes)))
+        if self._site.devices is not None:
+            offer = offered(self._site, nodes, slices, await self._claims())
+        found = put_together(
+            self._site, offer.nodes, [*pods, *offer.holders], frozenset(ours)
+        )
+        notes = (*found.notes, *left.notes, *offer.notes, *notes)
+        seen = replace(found.seen, nodes=bounded(found.seen.pools, found.seen.nodes, left))
+        found = replace(found, seen=seen, notes=notes, claimed=offer.products)
+        return await self._queued(found, ours) if self._site.queue else found
+
+    async def _queued(self, found: KubernetesLook, ours: Collection[str]) -> KubernetesLook:
+        """Within what Kueue lets go."""
         seen = found.seen
-        seen = replace(seen, nodes=bounded(seen.pools, seen.nodes, left))
-        if self._site.queue:
-            queue = await self._api.local_queue(self._site.queue)
-            trouble = queue_trouble(self._site.queue, queue)
-            notes = (*notes, trouble) if trouble else notes
-            shut = seen.nodes if not trouble else bounded(seen.pools, seen.nodes, Left(0, 0, 0, 0))
-            waiting = max(seen.others_waiting, waiting_in(queue) - len(ours) + len(seen.running))
-            seen = replace(seen, nodes=shut, others_waiting=waiting)
-        return replace(found, seen=seen, notes=notes)
+        queue = await self._api.local_queue(self._site.queue)
+        trouble = queue_trouble(self._site.queue, queue)
+        flavours: tuple[Flavour, ...] | None = ()
+        if queue is not None and not trouble:
+            flavours, trouble = await self._flavours(str(queue["spec"]["clusterQueue"]))
+        nodes = dict(seen.nodes)
+        for pool in seen.pools:
+            if flavours is not None:
+                left = left_for(found.labels[pool.name], flavours)
+                nodes |= bounded((pool,), seen.nodes, left)
+        waiting = max(seen.others_waiting, waiting_in(queue) - len(ours) + len(seen.running))
+        notes = (*found.notes, trouble) if trouble else found.notes
+        return replace(
+            found, seen=replace(seen, nodes=nodes, others_waiting=waiting), notes=notes
+        )
+
+    async def _flavours(self, name: str) -> tuple[tuple[Flavour, ...] | None, str]:
+        """What is left in the ClusterQueue; nothing, or None where that is not known, and why."""
+        try:
+            queues, flavours = await asyncio.gather(
+                self._api.cluster_queues(), self._api.flavours()
+            )
+        except KubernetesRefused as refused:
+            if refused.status != FORBIDDEN:
+                raise
+            return None, UNREAD
+        for queue in queues:
+            if queue["metadata"]["name"] == name:
+                stopped = held_back(queue)
+                return ((), stopped) if stopped else (flavours_left(queue, queues, flavours), "")
+        return (), f"there is no ClusterQueue {name}: nothing is let go"
 
     async def _slices(self) -> list[Object]:
         """None where the server does not know them, or the agent may not look."""
-        if self._no_slices:
+        if self._resource_version is None:
+            self._resource_version = await self._api.resource_version()
+        if not self._resource_version:
             return []
         try:
-            return await self._api.resource_slices()
+            return await self._api.resource_slices(self._resource_version)
         except KubernetesRefused as refused:
             if refused.status not in (FORBIDDEN, UNKNOWN):
                 raise
-            self._no_slices = True
+            self._resource_version = ""
             return []
+
+    async def _claims(self) -> list[Object]:
+        if not self._resource_version:
+            return []
+        return await self._api.resource_claims(self._resource_version)
 
     async def _left(self) -> Left:
         """Of the namespace's quotas, where an older Role allows to look at them."""
@@ -125,6 +172,7 @@ def put_together(
     pools: list[Pool] = []
     seen: dict[str, tuple[NodeSeen, ...]] = {}
     where: dict[str, tuple[str, int]] = {}
+    labels: dict[str, tuple[Mapping[str, str], ...]] = {}
     for (model, cards, cpus_milli, memory_gib), some in sorted(members.items(), key=lambda m: m[0]):
         name = pool_name(model, {pool.name for pool in pools})
         per_node = cards if model != CPU else max(1, cpus_milli // 1000)
@@ -134,6 +182,7 @@ def put_together(
             _seen(node, by_node[each], model) for node, each in zip(some, names, strict=True)
         )
         where |= {each: (name, index) for index, each in enumerate(names)}
+        labels[name] = tuple(node["metadata"].get("labels") or {} for node in some)
     running: dict[str, list[tuple[tuple[str, int], ...]]] = defaultdict(list)
     for pod in pods:
         node = pod["spec"].get("nodeName")
@@ -157,7 +206,13 @@ def put_together(
         ),
         tuple(dict.fromkeys(notes)),
         products(site, (node for some in members.values() for node in some)),
+        labels,
     )
+
+
+def _with_cards(nodes: Iterable[Object]) -> frozenset[str]:
+    """Names of nodes whose device plugin offers some."""
+    return frozenset(str(node["metadata"]["name"]) for node in nodes if _cards(node))
 
 
 def _uid(site: KubernetesSite, pod: Object) -> str:

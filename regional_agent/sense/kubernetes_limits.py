@@ -88,7 +88,7 @@ def _bounded(pool: Pool, nodes: tuple[NodeSeen, ...], left: Left) -> tuple[NodeS
 
 def only_by_claim(slices: Iterable[Object], with_plugin: Collection[str]) -> tuple[str, ...]:
     """A sentence for each driver whose devices can only be had by a ResourceClaim, on nodes that
-    offer no cards by a device plugin: jobs here make none.
+    offer no cards by a device plugin: jobs here make none unless the site says how.
     https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/"""
     found: dict[str, int] = {}
     for each in slices:
@@ -97,7 +97,8 @@ def only_by_claim(slices: Iterable[Object], with_plugin: Collection[str]) -> tup
             count = len(spec.get("devices") or ())
             found[str(spec["driver"])] = found.get(str(spec["driver"]), 0) + count
     return tuple(
-        f"{count} devices of {driver} are offered by resource claims (DRA) only, and not counted"
+        f"{count} devices of {driver} are offered by resource claims (DRA) only, and not counted; "
+        "say kubernetes.devices, if they are cards"
         for driver, count in sorted(found.items())
         if count
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import json
 import shutil
 import tempfile
 import time
@@ -50,6 +51,10 @@ class Store:
         self.nodes: dict[str, Object] = {}
         self.services: dict[str, Object] = {}
         self.sets: dict[str, Object] = {}
+        self.claims: dict[str, Object] = {}
+        self.templates: dict[str, Object] = {}
+        self.cluster_queues: dict[str, Object] = {}
+        self.flavours: dict[str, Object] = {}
         self.slices: dict[str, Object] = {}
         self.quotas: dict[str, Object] = {}
         self.queues: dict[str, Object] = {}
@@ -97,6 +102,7 @@ class Cluster:
         self.strange = False
         self.has_sets = False
         """JobSets are installed."""
+        self.resource_versions: tuple[str, ...] = ("v1", "v1beta1")
         self.set_controller = True
         """It runs."""
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-pods-"))
@@ -316,7 +322,9 @@ class Cluster:
                 if holds and other["status"]["phase"] not in TERMINAL:
                     for key, amount in requests_of(other).items():
                         free[key] = free.get(key, 0) - amount
-            if all(free.get(key, 0) >= amount for key, amount in needs.items()):
+            if all(free.get(key, 0) >= amount for key, amount in needs.items()) and (
+                self._claim(pod, name)
+            ):
                 pod["spec"]["nodeName"] = name
                 self.store.touch(pod)
                 return True
@@ -328,6 +336,43 @@ class Cluster:
             ]  # fmt: skip
             self.store.touch(pod)
         return False
+
+    def _claim(self, pod: Object, node: str) -> bool:
+        """Allocate what its claims ask for of the node's devices, if there are enough."""
+        for claim in pod["spec"].get("resourceClaims") or ():
+            template = self.store.templates.get(claim["resourceClaimTemplateName"])
+            if template is None:
+                return False  # its controller waits for it
+            asked = template["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+            (selector,) = asked["selectors"]
+            products = json.loads(selector["cel"]["expression"].partition(" in ")[2])
+            taken = {
+                (r["driver"], r["pool"], r["device"]) for c in self.store.claims.values()
+                for r in c["status"]["allocation"]["devices"]["results"]
+            }  # fmt: skip
+            free = [
+                {"request": "cards", "driver": spec["driver"], "pool": spec["pool"]["name"],
+                 "device": device["name"]}
+                for spec in (each["spec"] for each in self.store.slices.values())
+                for device in spec.get("devices") or ()
+                if spec.get("nodeName") == node
+                and device["attributes"]["productName"]["string"] in products
+                and (spec["driver"], spec["pool"]["name"], device["name"]) not in taken
+            ]  # fmt: skip
+            if len(free) < asked["count"]:
+                return False
+            allocation = {"devices": {"results": free[: asked["count"]]}}
+            name = f"{pod['metadata']['name']}-{claim['name']}"
+            self.store.add(self.store.claims, {
+                "metadata": {"name": name}, "spec": {}, "status": {"allocation": allocation},
+            })  # fmt: skip
+        return True
+
+    def _unclaim(self, pod: Object) -> None:
+        for claim in pod["spec"].get("resourceClaims") or ():
+            name = f"{pod['metadata']['name']}-{claim['name']}"
+            if name in self.store.claims:
+                self.store.remove(self.store.claims, name)
 
     async def _start(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
@@ -359,6 +404,7 @@ class Cluster:
 
     def _ended(self, pod: Object, phase: str, statuses: list[Object]) -> None:
         pod["status"] |= {"phase": phase, "containerStatuses": statuses}
+        self._unclaim(pod)
         self.store.touch(pod)
 
     # Deleting -------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ JOB_FIELDS = {
     "spec.template.spec": {
         "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds",
         "automountServiceAccountToken", "enableServiceLinks", "securityContext", "containers",
-        "volumes", "nodeSelector", "tolerations", "affinity", "subdomain",
+        "volumes", "nodeSelector", "tolerations", "affinity", "subdomain", "resourceClaims",
     },
     "spec.template.spec.securityContext": {
         "runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile",
@@ -90,7 +90,13 @@ class KubernetesServer:
             ("DELETE", pods + "/{name}", self._delete_pod),
             ("GET", "/api/v1/nodes", self._nodes),
             ("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", self._quotas),
-            ("GET", "/apis/resource.k8s.io/v1/resourceslices", self._slices),
+            ("GET", "/apis/resource.k8s.io", self._resource_group),
+            ("GET", "/apis/resource.k8s.io/{version}/resourceslices", self._slices),
+            ("GET", "/apis/resource.k8s.io/{version}/resourceclaims", self._claims),
+            ("POST", "/apis/resource.k8s.io/{version}/namespaces/" + NAMESPACE
+             + "/resourceclaimtemplates", self._create_template),
+            ("GET", "/apis/kueue.x-k8s.io/v1beta1/clusterqueues", self._cluster_queues),
+            ("GET", "/apis/kueue.x-k8s.io/v1beta1/resourceflavors", self._flavours),
             ("GET", queues + "/{name}", self._queue),
             ("POST", services, self._create_service),
             ("GET", services + "/{name}", self._service),
@@ -167,8 +173,57 @@ class KubernetesServer:
     async def _quotas(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._list("ResourceQuotaList", self.cluster.store.quotas, request)
 
+    async def _resource_group(self, request: web.Request) -> tuple[int, Object]:
+        versions = [{"groupVersion": f"resource.k8s.io/{v}", "version": v}
+                    for v in self.cluster.resource_versions]  # fmt: skip
+        if not versions:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return 200, {"kind": "APIGroup", "name": "resource.k8s.io", "versions": versions}
+
+    def _known_version(self, request: web.Request) -> str:
+        version = request.match_info["version"]
+        if version not in self.cluster.resource_versions:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        return version
+
     async def _slices(self, request: web.Request) -> tuple[int, Object]:
-        return 200, self._list("ResourceSliceList", self.cluster.store.slices, request)
+        """In the form of the version asked for."""
+        version = self._known_version(request)
+        found = self._list("ResourceSliceList", self.cluster.store.slices, request)
+        if version == "v1beta1":
+            for each in found["items"]:
+                devices = each["spec"].get("devices") or ()
+                each["spec"]["devices"] = [
+                    {"name": d["name"], "basic": {k: v for k, v in d.items() if k != "name"}}
+                    for d in devices
+                ]
+        return 200, found
+
+    async def _claims(self, request: web.Request) -> tuple[int, Object]:
+        self._known_version(request)
+        return 200, self._list("ResourceClaimList", self.cluster.store.claims, request)
+
+    async def _create_template(self, request: web.Request) -> tuple[int, Object]:
+        version = self._known_version(request)
+        body = await _body(request, "application/json")
+        (asked,) = body["spec"]["spec"]["devices"]["requests"]
+        if version == "v1beta1":
+            asked = {"name": asked.pop("name"), "exactly": asked}
+        known = {"deviceClassName", "allocationMode", "count", "selectors"}
+        if set(asked) != {"name", "exactly"} or set(asked["exactly"]) != known:
+            raise Refused(400, "BadRequest", f"strict decoding error: unknown field in {asked}")
+        name = body["metadata"]["name"]
+        if name in self.cluster.store.templates:
+            raise Refused(409, "AlreadyExists", f'resourceclaimtemplates "{name}" already exists')
+        body["spec"]["spec"]["devices"]["requests"] = [asked]
+        self.cluster.store.add(self.cluster.store.templates, body)
+        return 201, body
+
+    async def _cluster_queues(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("ClusterQueueList", self.cluster.store.cluster_queues, request)
+
+    async def _flavours(self, request: web.Request) -> tuple[int, Object]:
+        return 200, self._list("ResourceFlavorList", self.cluster.store.flavours, request)
 
     async def _queue(self, request: web.Request) -> tuple[int, Object]:
         return 200, self._one(self.cluster.store.queues, request)
@@ -362,6 +417,9 @@ class KubernetesServer:
         faults["subPath: relative, without .."] = any(
             path.startswith("/") or ".." in path.split("/") for path in paths
         )
+        named = {c["name"] for c in pod.get("resourceClaims") or ()}
+        used = {u["name"] for c in pod["containers"] for u in c["resources"].get("claims") or ()}
+        faults["resources.claims: not of the pod"] = named != used
         faults["containers: a name twice"] = len({c["name"] for c in pod["containers"]}) != len(
             pod["containers"]
         )

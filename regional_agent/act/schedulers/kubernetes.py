@@ -48,6 +48,7 @@ from regional_agent.kubernetes.api import (
     Object,
 )
 from regional_agent.kubernetes.cards import CPU, products
+from regional_agent.kubernetes.devices import template
 from regional_agent.kubernetes.manifest import (
     BEFORE_CLAIM,
     JobWanted,
@@ -106,6 +107,8 @@ class Kubernetes:
         self._may_watch = True
         self.products: Mapping[str, tuple[str, ...]] = {}
         """By model what nodes call it, as they were last looked at."""
+        self.claimed: frozenset[str] = frozenset()
+        """Of those names the ones whose cards are had by claims."""
 
     @_asking
     async def traits(self) -> Traits:
@@ -165,7 +168,7 @@ class Kubernetes:
         called = self.products.get(model, ())
         for name in names_of(job.name):
             try:
-                made = await self._create(self._wanted(job, name, called))
+                made = await self._create(await self._wanted(job, name, called))
             except KubernetesRefused as refused:
                 return Refusal(RefusalCode.SUBMIT_FAILED, job.order.uid, available=str(refused))
             if made:
@@ -207,9 +210,14 @@ class Kubernetes:
             return self._is_ours(there, tag)
         return True
 
-    def _wanted(self, job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
+    async def _wanted(self, job: Submission, name: str, called: tuple[str, ...]) -> JobWanted:
         wanted = job_wanted(job, name, called)
         wanted = replace(wanted, as_set=self.has_sets and wanted.replicas > 1)
+        if wanted.cards and called and self.claimed.issuperset(called):
+            version = await self.api.resource_version()
+            claim = template(self.api.site, called, wanted.cards, version)
+            await self.api.create_template(claim)
+            wanted = replace(wanted, claim=str(claim["metadata"]["name"]))
         if self._carrying is None:
             return wanted
         token = self._carrying.token(wanted.uid)

@@ -74,7 +74,8 @@ def test_the_role_is_small_and_has_no_secrets() -> None:
     (role,) = [body for body in bodies if body["kind"] == "Role"]
     granted = {name for rule in role["rules"] for name in rule["resources"]}
     assert granted == {
-        "jobs", "jobsets", "pods", "services", "resourcequotas", "localqueues",
+        "jobs", "jobsets", "pods", "services", "resourcequotas", "resourceclaimtemplates",
+        "localqueues",
     }  # fmt: skip
     assert "*" not in json.dumps(role)
     (binding,) = [body for body in bodies if body["kind"] == "RoleBinding"]
@@ -86,7 +87,9 @@ def test_with_jobs_of_the_cluster_the_agent_may_list_what_tells_it_what_is_free(
     check(bodies)
     (role,) = [body for body in bodies if body["kind"] == "ClusterRole"]
     granted = sorted(name for rule in role["rules"] for name in rule["resources"])
-    assert granted == ["nodes", "pods", "resourceslices"]
+    assert granted == [
+        "clusterqueues", "nodes", "pods", "resourceclaims", "resourceflavors", "resourceslices",
+    ]  # fmt: skip
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
     (claim,) = [body for body in bodies if body["kind"] == "PersistentVolumeClaim"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]

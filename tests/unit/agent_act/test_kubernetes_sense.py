@@ -12,6 +12,7 @@ from regional_agent.kubernetes.api import JOB_NAME, LABEL_ATTEMPT, LABEL_SITE, K
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.kubernetes.told import amount_of
 from regional_agent.sense.kubernetes import KubernetesLook, KubernetesSense, put_together, requested
+from regional_agent.sense.kubernetes_kueue import flavours_left, held_back, left_for
 from regional_agent.sense.kubernetes_limits import Left, bounded, left_of, only_by_claim
 from tests.conformance.schedulers.kubernetes_rig import contract_site
 from tests.schedulers.kubernetes_server import Cluster, KubernetesServer
@@ -158,8 +159,15 @@ async def test_quotas_and_the_queue_of_kueue_are_looked_at(tmp_path: Path) -> No
         found = await sense.look(())
         assert "there is no LocalQueue research" in found.notes[-1]
         assert {n.accelerators_used for n in found.seen.nodes["h100"]} == {8}
-        queue = {"metadata": {"name": "research"}, "status": {"pendingWorkloads": 3}}
+        queue = {"metadata": {"name": "research"}, "status": {"pendingWorkloads": 3},
+                 "spec": {"clusterQueue": "team-a"}}  # fmt: skip
         store.add(store.queues, queue)
+        assert "no ClusterQueue team-a" in (await sense.look(())).notes[-1]
+        of_team = cluster_queue("team-a", {"any": {"nvidia.com/gpu": 6}}, {"any": {}})
+        store.add(store.cluster_queues, of_team)
+        store.add(store.flavours, {"metadata": {"name": "any"}, "spec": {}})
+        found = await sense.look(())
+        assert [8 - n.accelerators_used for n in found.seen.nodes["h100"]] == [6]
         store.add(store.quotas, quota("team", {"requests.nvidia.com/gpu": "2"}, {}))
         found = await sense.look(())
         assert [8 - n.accelerators_used for n in found.seen.nodes["h100"]] == [2]
@@ -172,6 +180,87 @@ async def test_quotas_and_the_queue_of_kueue_are_looked_at(tmp_path: Path) -> No
     finally:
         await api.close()
         await server.stop()
+
+
+def cluster_queue(
+    name: str, nominal: dict[str, dict[str, float]], used: dict[str, dict[str, float]],
+    cohort: str = "", **limits: float,
+) -> dict[str, Any]:  # fmt: skip
+    """As the API has one, of one resource group."""
+    flavours = [
+        {"name": flavour, "resources": [
+            {"name": resource, "nominalQuota": str(amount), **{k: str(v) for k, v in
+                                                              limits.items()}}
+            for resource, amount in amounts.items()
+        ]} for flavour, amounts in nominal.items()
+    ]  # fmt: skip
+    reserved = [
+        {"name": flavour, "resources": [{"name": r, "total": str(a)} for r, a in amounts.items()]}
+        for flavour, amounts in used.items()
+    ]
+    spec: dict[str, Any] = {"resourceGroups": [{"flavors": flavours}]}
+    spec |= {"cohort": cohort} if cohort else {}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"flavorsReservation": reserved}}
+
+
+CARDS = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "peers", "left"),
+    [
+        ({}, 3, None, 5),  # no cohort: the nominal quota, and no more
+        ({}, 9, None, 0),
+        ({}, 3, (8, 2), 11),  # what the other leaves of its own
+        ({"borrowingLimit": 4}, 3, (8, 2), 9),
+        ({"borrowingLimit": 0}, 3, (8, 2), 5),
+        ({}, 3, (8, 10), 3),  # the other has borrowed of ours
+        ({}, 12, (8, 2), 2),  # we have borrowed already
+    ],
+)
+def test_what_kueue_would_admit_is_what_is_left(
+    limits: dict[str, float], used: int, peers: tuple[int, int] | None, left: float
+) -> None:
+    cohort = "all" if peers else ""
+    mine = cluster_queue("mine", {"f": {CARDS: 8}}, {"f": {CARDS: used}}, cohort, **limits)
+    others = [mine, cluster_queue("lone", {"f": {CARDS: 100}}, {}, "elsewhere")]
+    if peers:
+        others.append(cluster_queue("peer", {"f": {CARDS: peers[0]}}, {"f": {CARDS: peers[1]}},
+                                    cohort))  # fmt: skip
+    (flavour,) = flavours_left(mine, others, [])
+    assert flavour.left == {CARDS: left}
+
+
+def test_what_a_peer_does_not_lend_is_not_reckoned_with() -> None:
+    mine = cluster_queue("mine", {"f": {CARDS: 8}}, {}, "all")
+    peer = cluster_queue("peer", {"f": {CARDS: 8}}, {}, "all", lendingLimit=3)
+    (flavour,) = flavours_left(mine, [mine, peer], [])
+    assert flavour.left == {CARDS: 11}
+
+
+def test_a_flavour_is_for_the_nodes_it_names() -> None:
+    """A quota of one model of cards admits nothing to another."""
+    queue = cluster_queue(
+        "q", {"h100": {CARDS: 4, "cpu": 10}, "l4": {CARDS: 1}, "cpu": {"cpu": 3}}, {}
+    )
+    flavours = [
+        {"metadata": {"name": "h100"}, "spec": {"nodeLabels": {"card": "h100"}}},
+        {"metadata": {"name": "l4"}, "spec": {"nodeLabels": {"card": "l4"}}},
+        {"metadata": {"name": "cpu"}, "spec": {"nodeLabels": {"card": "none"}}},
+    ]
+    found = flavours_left(queue, [queue], flavours)
+    of_h100 = left_for([{"card": "h100", "zone": "a"}], found)
+    assert (of_h100.cards, of_h100.cpus, of_h100.pods) == (4, 10, float("inf"))
+    assert left_for([{"card": "l4"}], found).cards == 1
+    assert left_for([{"card": "none"}], found).cards == 0, "cards no flavour has are not let go"
+    assert left_for([{"card": "a100"}], found) == Left(0, 0, 0, 0)
+
+
+def test_a_stopped_cluster_queue_lets_nothing_go() -> None:
+    queue = cluster_queue("q", {}, {})
+    assert held_back(queue) == ""
+    queue["spec"]["stopPolicy"] = "HoldAndDrain"
+    assert held_back(queue) == "the ClusterQueue q is stopped (HoldAndDrain)"
 
 
 def test_devices_that_only_claims_can_have_are_said_not_to_count() -> None:
