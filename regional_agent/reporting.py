@@ -64,11 +64,7 @@ def site_state(instant: Instant, now_ms: int) -> SiteState:
         windows=windows,
         max_submit=seen.max_submit if seen else 0,
         max_array=seen.max_array if seen else 0,
-        room=capped(
-            room(rules.policy, instant.ledger, now_ms),
-            instant.ledger,
-            seen.cards_max if seen else None,
-        ),
+        room=capped(room(rules.policy, instant.ledger, now_ms), instant.ledger, seen),
         others_running=seen.others_running if seen else 0,
         others_waiting=seen.others_waiting if seen else 0,
         max_queued=instant.max_queued,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pwd
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -13,6 +14,7 @@ from regional_agent.clients import ClientSilent, run_client
 from regional_agent.sense.slurm_pools import SlurmAnswers, SlurmLook, put_together
 from regional_agent.session.resettle import NodeSeen
 from regional_agent.slurm import associations, licences, limits, nodes, queue, waits
+from regional_agent.slurm.associations import Bounds
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 from regional_agent.slurm.start_forecast import StartForecast
 from regional_agent.slurm.topology import parse_topology
@@ -43,7 +45,8 @@ class SlurmSense:
         self._forecast = StartForecast()
         self._probed: dict[str, tuple[int, int | None]] = {}
         self._switched: tuple[int, Mapping[str, str]] = (-BOUNDS_EVERY_S, {})
-        self._bounded: tuple[int, associations.Bounds | None] = (-BOUNDS_EVERY_S, None)
+        nothing: tuple[Bounds, Mapping[str, Bounds]] = (Bounds(), {})
+        self._bounded = (-BOUNDS_EVERY_S, nothing)
 
     async def look(self, ours: Collection[str], now_ms: int) -> SlurmLook:
         """The site now; `ours` are the attempts held here. Raises SlurmSilent."""
@@ -77,8 +80,9 @@ class SlurmSense:
         found_now = put_together(self._site, answers, frozenset(ours), now_ms)
         queues = await self._queues(found_now, rows, now_ms)
         look = replace(found_now, seen=replace(found_now.seen, queues=queues))
-        bounds = await self._bounds(now_ms // 1000)
-        return within(look, bounds) if bounds else look
+        bounds, of_qos = await self._bounds(now_ms // 1000)
+        of_partitions = {p.name: of_qos[p.qos] for p in answers.partitions if p.qos in of_qos}
+        return within(look, bounds, of_partitions)
 
     async def _switches(self, now_s: int) -> Mapping[str, str]:
         """By node its switch, asked now and then; a site that tells of none fails that."""
@@ -90,20 +94,33 @@ class SlurmSense:
                 self._switched = now_s, self._switched[1]
         return self._switched[1]
 
-    async def _bounds(self, now_s: int) -> associations.Bounds | None:
-        """What accounting lets us have, asked now and then; None where nobody says."""
+    async def _bounds(self, now_s: int) -> tuple[Bounds, Mapping[str, Bounds]]:
+        """What accounting lets us have, and what each QOS allows, asked now and then; nothing
+        where nobody says."""
         if self._limits is None or not self._limits.books:
-            return None
+            return Bounds(), {}
         if now_s - self._bounded[0] >= BOUNDS_EVERY_S:
-            site, user = self._site, pwd.getpwuid(os.geteuid()).pw_name
-            accounts = {site.account, *site.accounts.values()} - {""}
-            try:
-                own = await self._out(*associations.association_words(user))
-                qos = await self._out(*associations.qos_words())
-            except SlurmSilent:  # no limits are known of a database that is away; Slurm has them
-                return self._bounded[1]
-            self._bounded = now_s, associations.parse_bounds(own, qos, accounts, site.qos)
+            with contextlib.suppress(SlurmSilent):  # a database that is away: Slurm has its limits
+                self._bounded = now_s, await self._asked_bounds(f"cluster={self._limits.cluster}")
         return self._bounded[1]
+
+    async def _asked_bounds(self, cluster: str) -> tuple[Bounds, Mapping[str, Bounds]]:
+        site, user = self._site, pwd.getpwuid(os.geteuid()).pw_name
+        accounts = {site.account, *site.accounts.values()} - {""}
+        words = associations.association_words
+        own = await self._out(*words(f"user={user}", cluster))
+        qos = await self._out(*associations.qos_words())
+        above, asked = "", set[str]()
+        wanted = set(associations.accounts_of(own, accounts))
+        for _ in range(associations.DEPTH_MAX):
+            wanted -= asked
+            if not wanted:
+                break
+            said = await self._out(*words(f"account={','.join(sorted(wanted))}", cluster))
+            above, asked = above + said, asked | wanted
+            wanted = set(associations.parents_of(said).values())
+        found = associations.parse_bounds(own, qos, accounts, site.qos, above)
+        return found or Bounds(), associations.parse_qos(qos)
 
     async def _queues(
         self, look: SlurmLook, rows: tuple[queue.QueueRow, ...], now_ms: int
@@ -152,27 +169,49 @@ class SlurmSense:
         return answer.out
 
 
-def within(look: SlurmLook, bounds: associations.Bounds) -> SlurmLook:
-    """The look as far as the limits of accounts and QOS let us use it. Pure."""
+def within(
+    look: SlurmLook, bounds: Bounds, of_partitions: Mapping[str, Bounds] | None = None
+) -> SlurmLook:
+    """The look as far as the limits of accounts and QOS let us use it, and those of a partition's
+    own QOS. Pure."""
     seen, most = look.seen, bounds.submit_max
-    walltime_s = bounds.walltime_max_s
+    there = of_partitions or {}
+    of_pool = {
+        pool: bounds.within(there.get(source.partition, Bounds()))
+        for pool, source in look.sources.items()
+    }
+    parts = {source.partition for source in look.sources.values()}
+    cards = [
+        (frozenset(p for p, source in look.sources.items() if source.partition == part), allowed)
+        for part in sorted(parts)
+        if (allowed := there.get(part, Bounds()).cards_max) is not None
+    ]
     return replace(
         look,
         seen=replace(
             seen,
             max_submit=min(most, seen.max_submit or most) if most is not None else seen.max_submit,
             cards_max=bounds.cards_max,
+            cards_bounds=tuple(cards),
             queues={
-                pool: replace(found, pending_max=most or 0) for pool, found in seen.queues.items()
+                pool: replace(found, pending_max=of_pool[pool].submit_max or 0)
+                for pool, found in seen.queues.items()
             },
         ),
         sources={
             pool: replace(
-                source, walltime_max_s=min(walltime_s, source.walltime_max_s or walltime_s)
-            ) if walltime_s else source
+                source,
+                walltime_max_s=_least(source.walltime_max_s, of_pool[pool].walltime_max_s),
+                cards_per_job_max=of_pool[pool].cards_per_job_max,
+            )
             for pool, source in look.sources.items()
         },
-    )  # fmt: skip
+    )
+
+
+def _least(limit_s: int, other_s: int | None) -> int:
+    """0 = no limit."""
+    return min(limit_s or other_s, other_s) if other_s else limit_s
 
 
 def _any_free(nodes_seen: Sequence[NodeSeen], source: PoolSource) -> bool:

@@ -20,6 +20,7 @@ from federation.tickets import Ticket
 from regional_agent.session.commands import Placement
 from regional_agent.session.hours import Hours
 from regional_agent.session.ledger import OTHERS, Ledger, Request
+from regional_agent.session.resettle import SiteSeen
 
 WINDOWS_MAX = 100
 WINDOWS_AHEAD_MS = 32 * 86_400_000
@@ -144,13 +145,17 @@ def room(policy: SitePolicy, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
     return left
 
 
-def capped(left: Mapping[str, int], ledger: Ledger, cards_max: int | None) -> Mapping[str, int]:
-    """The room that is left where all pools with cards together may hold so many; None = any."""
-    if cards_max is None:
+def capped(left: Mapping[str, int], ledger: Ledger, seen: SiteSeen | None) -> Mapping[str, int]:
+    """The room that is left where pools with cards together may hold so many."""
+    if seen is None:
         return left
-    pools = [pool.name for pool in ledger.pools if pool.accelerator != "CPU"]
-    free = max(0, cards_max - sum(_held(ledger, name) for name in pools))
-    return {**left, **{name: min(left.get(name, free), free) for name in pools}}
+    cards = frozenset(pool.name for pool in ledger.pools if pool.accelerator != "CPU")
+    whole = [] if seen.cards_max is None else [(cards, seen.cards_max)]
+    for pools, most in (*whole, *seen.cards_bounds):
+        names = sorted(cards & pools)
+        free = max(0, most - sum(_held(ledger, name) for name in names))
+        left = {**left, **{name: min(left.get(name, free), free) for name in names}}
+    return left
 
 
 def _held(ledger: Ledger, pool: str) -> int:

@@ -30,12 +30,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`walltime_max_s` 0 = no limit; `usual`: jobs that name none go there; `up`: takes jobs."""
+    """`walltime_max_s` 0 = no limit; `usual`: jobs that name none go there; `up`: takes jobs. `qos`:
+    the one whose limits bind all jobs in it."""
 
     name: str
     usual: bool
     up: bool
     walltime_max_s: int
+    qos: str = ""
 
 
 def parse_version(out: str) -> tuple[int, int]:
@@ -78,6 +80,7 @@ def parse_partitions(out: str) -> tuple[Partition, ...]:
                     usual=said.get("Default") == "YES",
                     up=said.get("State") == "UP",
                     walltime_max_s=walltime_s(said.get("MaxTime", "")),
+                    qos="" if said.get("QoS", "N/A") == "N/A" else said["QoS"],
                 )
             )
     return tuple(found)

@@ -29,10 +29,12 @@ class SlurmSite:
 
 @dataclass(frozen=True, slots=True)
 class PoolSource:
-    """What a pool is at the site: where its jobs go, and how its cards are asked for."""
+    """What a pool is at the site: where its jobs go, how its cards are asked for, and the limits of
+    one job there."""
 
     partition: str
     gres: str = ""
     per_node: int = 1
     nodes: int = 1
     walltime_max_s: int = 0
+    cards_per_job_max: int | None = None

@@ -32,7 +32,12 @@ from regional_agent.act.schedulers.port import (
     OutcomeKind,
     SchedulerUnavailable,
 )
-from regional_agent.act.schedulers.slurm_words import known_words, licences, shape
+from regional_agent.act.schedulers.slurm_words import (
+    known_words,
+    licences,
+    shape,
+    too_many_cards,
+)
 from regional_agent.clients import Answer, ClientSilent, run_client
 from regional_agent.slurm import books, completions, limits, queue, states
 from regional_agent.slurm.books import JobAccount
@@ -174,6 +179,9 @@ class Slurm:
         if size is None:
             needed = f"{order.replicas} replicas alike on at most {source.nodes} nodes"
             return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=needed)
+        refused = too_many_cards(order, source)
+        if refused is not None:
+            return refused
         walltime = self._walltime(order, source)
         if isinstance(walltime, Refusal):
             return walltime

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import ceil
 
+from federation.refusals import Refusal, RefusalCode
 from regional_agent.act.schedulers.port import LaunchOrder
 from regional_agent.slurm.site import PoolSource
 
@@ -51,3 +52,15 @@ def known_words(wanted: Sequence[str], known: Collection[str]) -> list[str]:
 def licences(order: LaunchOrder) -> str:
     """Of the whole job: what is counted at a Slurm site is its licences."""
     return ",".join(f"{name}:{each * order.replicas}" for name, each in order.extras)
+
+
+def too_many_cards(order: LaunchOrder, source: PoolSource) -> Refusal | None:
+    """Whether one job may not have so many there."""
+    most = source.cards_per_job_max
+    if most is None or order.accelerator in ("", "CPU") or not order.places:
+        return None
+    cards = order.replicas * len(order.places[0].accelerators)
+    if cards <= most:
+        return None
+    needed, there = f"{cards} accelerators", f"at most {most} of one job"
+    return Refusal(RefusalCode.SITE_LIMIT, order.uid, needed, there)

@@ -121,6 +121,35 @@ def test_limits_of_an_account_are_seen_before_anything_is_refused(cluster: Slurm
     assert look.seen.queues["main-h100"].pending_max == 5
 
 
+def test_limits_of_parents_and_of_a_partitions_qos_are_seen(cluster: SlurmCluster) -> None:
+    modify = ("sacctmgr", "-i", "modify")
+    cluster.run("sacctmgr", "-i", "add", "account", "science")
+    cluster.run("sacctmgr", "-i", "add", "account", "chem03", "parent=science")
+    cluster.run("sacctmgr", "-i", "add", "user", "root", "account=chem03")
+    cluster.run(*modify, "account", "science", "set", "GrpTRES=gres/gpu=6", "GrpSubmitJobs=7",
+                "MaxTRES=gres/gpu=4")  # fmt: skip
+    cluster.run("sacctmgr", "-i", "add", "qos", "narrow")
+    cluster.run(*modify, "qos", "narrow", "set", "MaxTRESPU=gres/gpu=5", "MaxTRES=gres/gpu=3",
+                "MaxWall=30")  # fmt: skip
+    known = ("sacctmgr", "-n", "show", "qos", "format=name")
+    until(lambda: "narrow" in cluster.run(*known), "the QOS")
+    until(
+        lambda: not cluster.run(
+            "scontrol", "update", "partitionname=main", "qos=narrow", ok=False
+        ) and "QoS=narrow" in cluster.run("scontrol", "-o", "show", "partition", "main"),
+        "the QOS of the partition",
+    )  # fmt: skip
+    try:
+        sense = SlurmSense(Site(client_env=cluster.env, account="chem03"))
+        look = asyncio.run(sense.look((), int(time.time() * 1000)))
+    finally:
+        cluster.run("scontrol", "update", "partitionname=main", "qos=")
+    assert (look.seen.max_submit, look.seen.cards_max) == (7, 6)
+    assert look.seen.cards_bounds == ((frozenset({"main-h100"}), 5),)
+    source = look.sources["main-h100"]
+    assert (source.walltime_max_s, source.cards_per_job_max) == (1800, 3)
+
+
 def test_a_limit_of_the_site_refuses_no_more_than_it_has_to(cluster: SlurmCluster) -> None:
     """Eight alike in an account where three may wait: they go as one, then as fewer."""
     blocker = cluster.run(
