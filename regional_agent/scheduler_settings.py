@@ -89,26 +89,34 @@ class GridEngineSettings(Part):
 
     root: str = ""
     cell: str = ""
-    queue: str = ""
+    queues: tuple[str, ...] = ()
     project: str = ""
     cards: str = "gpu"
-    parallel_environment: str = ""
+    model: str = ""
+    types: Mapping[str, Annotated[str, BeforeValidator(accelerator_name)]] = {}
+    accelerator: Annotated[str, BeforeValidator(accelerator_name)] = ""
+    memory: str = ""
+    parallel_environments: tuple[str, ...] = ()
     max_runtime_s: Annotated[int, BeforeValidator(parse_duration_s), Field(alias="max_runtime")] = 0
     poll_s: Annotated[
         int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
     ] = 30
 
     def site(self, environ: Mapping[str, str]) -> GridEngineSite:
-        """As the adapter takes it."""
+        """As adapter and collector take it."""
         env = {name: environ[name] for name in _CLIENT_ENV if name in environ}
         told = {"SGE_ROOT": self.root, "SGE_CELL": self.cell}
         env |= {name: value for name, value in told.items() if value}
         return GridEngineSite(
             client_env=env,
-            queue=self.queue,
+            queues=self.queues,
             project=self.project,
             cards=self.cards,
-            environment=self.parallel_environment,
+            model=self.model,
+            types=self.types,
+            accelerator=self.accelerator,
+            memory=self.memory,
+            environments=self.parallel_environments,
             max_runtime_s=self.max_runtime_s,
             owner=env.get("USER", ""),
         )

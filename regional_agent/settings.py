@@ -171,7 +171,7 @@ class AgentSettings:
 
     `site_rules` is where the centre's rules lie, None: in the state directory, if at all.
     `latency_responder` is host:port to be measured at, empty for none; `pools` empty: what the
-    host has, or with `slurm`, `ray` or `kubernetes` what that has, looked at every `poll_s`.
+    host has, or with another scheduler what that has, looked at every `poll_s`.
     `stop_jobs`: end jobs and keeper together with the agent. `metrics_listen` is host:port on
     loopback, empty for none; `log_format` None: text on a terminal, else JSON;
     `otel` the standard OTEL_* variables, which alone decide of traces.
@@ -242,13 +242,10 @@ def load_settings(state_dir: Path, file: Path | None = None) -> AgentSettings:
 
 def _fit_scheduler(said: _File) -> None:
     """Raises SettingsError where sections and scheduler do not go together."""
-    tells = said.scheduler in ("slurm", "ray", "kubernetes")
-    if tells and said.inventory:
+    if said.scheduler != "process" and said.inventory:
         raise SettingsError(
             f"inventory: with scheduler {said.scheduler} the site itself tells what it has"
         )
-    if said.scheduler == "gridengine" and not said.inventory:
-        raise SettingsError("inventory: with scheduler gridengine say what the site has")
     for kind in ("slurm", "ray", "gridengine", "kubernetes"):
         if getattr(said, kind) is not None and said.scheduler != kind:
             raise SettingsError(f"{kind}: goes with scheduler: {kind}")

@@ -33,11 +33,14 @@ from regional_agent.act.schedulers.port import (
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.schedulers.ray import Ray
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.gridengine.client import GridEngineSilent
+from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.api import KubernetesApi, KubernetesRefused, KubernetesSilent
 from regional_agent.kubernetes.site import KubernetesSite
 from regional_agent.ray.api import RayApi, RaySilent
 from regional_agent.ray.site import RaySite
 from regional_agent.sense.backends.nvml import nvml_cards
+from regional_agent.sense.gridengine import GridEngineSense
 from regional_agent.sense.host import found_pools, read_host, with_cards
 from regional_agent.sense.kubernetes import KubernetesSense
 from regional_agent.sense.ray import RaySense
@@ -97,7 +100,8 @@ def local_site(
     batch = BatchSettings(settings.state_dir, env, pace, follow)
     if settings.gridengine is not None:
         engine = GridEngine(settings.gridengine)
-        return LocalSite(BatchScheduler(batch, engine, clock, reached), settings.pools)
+        looked = _GridEngineSite(settings.gridengine, engine)
+        return LocalSite(BatchScheduler(batch, engine, clock, reached), (), looked)
     if settings.slurm is not None:
         system = Slurm(settings.slurm)
         sense = _SlurmSite(system, settings, clock)
@@ -126,7 +130,7 @@ def local_site(
 
 def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
     """The inventory; without one, what this host has. Empty where a batch system tells."""
-    if settings.slurm is not None or settings.ray is not None or settings.kubernetes is not None:
+    if settings.batch:
         return ()
     cards = nvml_cards().cards()
     return with_cards(settings.pools, cards) or found_pools(read_host(), cards)
@@ -208,10 +212,7 @@ class _KubernetesSite:
         self._system.products = found.products
         self._system.claimed = found.claimed
         await self._system.release()
-        if found.notes != self._noted:
-            self._noted = found.notes
-            for note in found.notes:
-                _log.warning("%s", note)
+        self._noted = _note(self._noted, found.notes)
         return found.seen
 
 
@@ -230,10 +231,7 @@ class _RaySite:
         except RaySilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
         self._system.models = found.models
-        if found.notes != self._noted:
-            self._noted = found.notes
-            for note in found.notes:
-                _log.warning("%s", note)
+        self._noted = _note(self._noted, found.notes)
         return found.seen
 
 
@@ -254,11 +252,35 @@ class _SlurmSite:
         except SlurmSilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
         self._system.pools, self._system.features = found.sources, found.features
-        if found.notes != self._noted:
-            self._noted = found.notes
-            for note in found.notes:
-                _log.warning("%s", note)
+        self._noted = _note(self._noted, found.notes)
         return found.seen
+
+
+class _GridEngineSite:
+    """Looks, and tells the scheduler where the jobs of each pool go."""
+
+    def __init__(self, site: GridEngineSite, system: GridEngine) -> None:
+        self._system = system
+        self._sense = GridEngineSense(site, system.client)
+        self._noted: tuple[str, ...] = ()
+
+    async def look(self, ours: Collection[str]) -> SiteSeen:
+        """See Sense."""
+        try:
+            found = await self._sense.look(ours)
+        except GridEngineSilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+        self._system.pools = found.sources
+        self._noted = _note(self._noted, found.notes)
+        return found.seen
+
+
+def _note(before: tuple[str, ...], notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Warn of what cannot be used, when it changes."""
+    if notes != before:
+        for note in notes:
+            _log.warning("%s", note)
+    return notes
 
 
 async def keep_looking(

@@ -13,6 +13,8 @@ RUNNING = frozenset({"r", "t", "s", "S", "T", "hr", "dr", "dt", "ds", "dS", "dT"
 PENDING = frozenset({"qw", "hqw", "w", "hw", "Eqw", "Ehqw", "hRwq", "Rq", "Rr", "Rt", "hRr", "dqw",
                      "dhqw", "dEqw"})  # fmt: skip
 """From qstat(1). R: it was put back into the queue. E: it cannot start, and waits for a person."""
+TAG = "tradewind"
+"""How the names of jobs of ours begin: qstat lists nothing else that could say whose they are."""
 H_RT, AFTER_JOB, RESCHEDULED = 37, 100, 25
 
 
@@ -75,6 +77,12 @@ def _elements(text: str | None) -> Runs | None:
         return Runs.of(pairs)
     except (ValueError, InvalidRuns):
         return None
+
+
+def task_count(text: str | None) -> int:
+    """How many elements `tasks` of a job names; 1 for no array."""
+    tasks = _elements(text)
+    return tasks.count if tasks is not None else 1
 
 
 def parse_qacct(out: str) -> tuple[BookedJob, ...]:

@@ -63,7 +63,7 @@ class MixedFederation(RealFederation):
         kind = self.kinds[cluster]
         if kind == "process":
             return self._open_images(cluster)
-        pool = {"slurm": "main-h100", "ray": "h100"}.get(kind, "cpu")
+        pool = {"slurm": "main-h100", "ray": "h100", "gridengine": "main-q-h100"}[kind]
         said: dict[str, Any] = {"scheduler": kind, "prices": [{"pool": pool, **PRICE}]}
         if kind == "slurm":
             assert self.slurm is not None
@@ -72,11 +72,7 @@ class MixedFederation(RealFederation):
             assert self.ray is not None
             said["ray"] = {"url": self.ray.url, "accelerator": "H100", "poll": "1s"}
         else:
-            said["gridengine"] = {"poll": "1s"}
-            said["inventory"] = [
-                {"name": "cpu", "accelerator": "CPU", "nodes": 1, "accelerators_per_node": slots,
-                 "cpus": slots, "memory": "64GiB"}
-            ]  # fmt: skip
+            said["gridengine"] = {"poll": "1s", "accelerator": "H100"}
         (self.agent_dir(cluster) / "agent.yaml").write_text(yaml.safe_dump(said))
 
     def _open_images(self, cluster: str) -> None:
@@ -96,7 +92,8 @@ class MixedFederation(RealFederation):
         assert self.grid is not None
         clients = self.directory / "grid-clients"
         clients.mkdir(exist_ok=True)
-        for client in ("qsub", "qstat", "qacct", "qdel", "qconf", "qhold", "qrls", "qalter"):
+        for client in ("qsub", "qstat", "qacct", "qdel", "qconf", "qhold", "qrls", "qalter",
+                       "qhost", "qselect"):  # fmt: skip
             path = clients / client
             words = " ".join(self.grid.inside)
             path.write_text(f'#!/bin/sh\nexec {words} /usr/bin/{client} "$@"\n')

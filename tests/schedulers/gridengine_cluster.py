@@ -1,4 +1,5 @@
-"""A real Grid Engine of one node, in a network namespace of its own with nothing but loopback.
+"""A real Grid Engine of a node or two, in network namespaces of their own with nothing but loopback
+and a cable between them.
 
 Its files are copies below a scratch directory, so that nothing of the system's is touched; daemons
 run in the foreground as children of the test. Needs root for the namespace.
@@ -20,10 +21,16 @@ from tests.schedulers.slurm_cluster import PATHS, Children, until
 
 ROOT = Path("/var/lib/gridengine")
 SPOOL = Path("/var/spool/gridengine")
-ADDRESS = "10.99.0.1"
+ADDRESS, SECOND = "10.99.0.1", "10.99.0.2"
 NEEDED = {"/usr/sbin/sge_qmaster": "gridengine-master", "/usr/sbin/sge_execd": "gridengine-exec",
           "/usr/bin/qsub": "gridengine-client", "/sbin/ip": "iproute2"}  # fmt: skip
 SLOTS = 64
+ENVIRONMENTS = {"smp": "$pe_slots", "mpi": "$fill_up", "two": "2"}
+ENVIRONMENT = {
+    "slots": "999", "user_lists": "NONE", "xuser_lists": "NONE", "start_proc_args": "NONE",
+    "stop_proc_args": "NONE", "control_slaves": "TRUE", "job_is_first_task": "TRUE",
+    "urgency_slots": "min", "accounting_summary": "FALSE", "qsort_args": "NONE",
+}  # fmt: skip
 
 
 def missing() -> str:
@@ -38,13 +45,16 @@ _started = itertools.count()
 
 
 class GridEngine:
-    """One cell: master and one execution host."""
+    """One cell: the master, and one or two execution hosts."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: int = 1) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="tw-sge-"))
         self.scratch.chmod(0o755)
         self.host = socket.gethostname().split(".")[0]
         self.netns = f"twsge{os.getpid()}-{next(_started)}"
+        self.hosts = {self.host: (self.netns, ADDRESS)}
+        if hosts > 1:
+            self.hosts[f"{self.host}-b"] = (f"{self.netns}b", SECOND)
         self.children = Children(self.scratch)
         self.root = self.scratch / "root"
 
@@ -82,12 +92,19 @@ class GridEngine:
             )  # fmt: skip
             until(lambda: self.host in self.run("qconf", "-sh", ok=False), "the master answers")
             self._configure()
-            self.children.start("execd", *self.inside, "sge_execd", **self._daemon_env)
+            for host in self.hosts:
+                self.start_execd(host)
             until(self._takes_jobs, "the queue takes jobs")
         except BaseException:
             self.stop()
             raise
         return self
+
+    def start_execd(self, host: str) -> None:
+        """What runs jobs on a host, under that name."""
+        named = ("unshare", "--uts", "sh", "-c", f"hostname {host}; exec sge_execd")
+        words = ("ip", "netns", "exec", self.hosts[host][0], *named)
+        self.children.start(f"execd-{host}", *words, **self._daemon_env)
 
     @property
     def _daemon_env(self) -> dict[str, str]:
@@ -96,18 +113,26 @@ class GridEngine:
     def _takes_jobs(self) -> bool:
         out = self.run("qstat", "-f", ok=False)
         lines = [line for line in out.splitlines() if line.startswith("main.q@")]
-        return bool(lines) and len(lines[0].split()) == 5  # noqa: PLR2004  no sixth word: no fault
+        ready = [line for line in lines if len(line.split()) == 5]  # noqa: PLR2004  no fault
+        return len(ready) == len(self.hosts)
 
     def _network(self) -> None:
-        hosts = Path("/etc/netns") / self.netns
-        hosts.mkdir(parents=True)
-        (hosts / "hosts").write_text(f"{ADDRESS} {self.host}\n127.0.0.1 localhost\n")
-        for words in (
-            ("ip", "netns", "add", self.netns),
-            (*self.inside, "ip", "link", "set", "lo", "up"),
-            (*self.inside, "ip", "addr", "add", f"{ADDRESS}/32", "dev", "lo"),
-        ):
-            subprocess.run(words, check=True, timeout=10)
+        known = "".join(f"{address} {host}\n" for host, (_, address) in self.hosts.items())
+        steps: list[str] = []
+        for netns, address in self.hosts.values():
+            hosts = Path("/etc/netns") / netns
+            hosts.mkdir(parents=True)
+            (hosts / "hosts").write_text(f"{known}127.0.0.1 localhost\n")
+            steps += [f"netns add {netns}", f"-n {netns} link set lo up",
+                      f"-n {netns} addr add {address}/32 dev lo"]  # fmt: skip
+        if len(self.hosts) > 1:
+            (one, _), (other, _) = self.hosts.values()
+            steps.append(f"-n {one} link add cable type veth peer name cable netns {other}")
+            for netns, own, peer in ((one, ADDRESS, SECOND), (other, SECOND, ADDRESS)):
+                steps += [f"-n {netns} link set cable up",
+                          f"-n {netns} route add {peer} dev cable src {own}"]  # fmt: skip
+        for step in steps:
+            subprocess.run(["ip", *step.split()], check=True, timeout=10)
 
     def _files(self) -> None:
         shutil.copytree(ROOT, self.root, symlinks=True)
@@ -126,17 +151,23 @@ class GridEngine:
     def _configure(self) -> None:
         self.run("qconf", "-am", "root", ok=False)
         self.run("qconf", "-as", self.host)
-        self.run("qconf", "-ah", self.host, ok=False)
+        for host in self.hosts:
+            self.run("qconf", "-ah", host, ok=False)
         complexes = self.run("qconf", "-sc")
         self._file("complexes", f"{complexes}\ngpu gpu INT <= YES YES 0 0\n", "-Mc")
-        self._file("hosts", f"group_name @allhosts\nhostlist {self.host}\n", "-Ahgrp")
+        every = " ".join(self.hosts)
+        self._file("hosts", f"group_name @allhosts\nhostlist {every}\n", "-Ahgrp")
         none = ("load_scaling", "user_lists", "xuser_lists", "projects", "xprojects",
                 "usage_scaling", "report_variables")  # fmt: skip
-        host = [f"hostname {self.host}", "complex_values gpu=8", *(f"{n} NONE" for n in none)]
-        self._file("host", "\n".join(host) + "\n", "-Me")
+        for name in self.hosts:
+            host = [f"hostname {name}", "complex_values gpu=8", *(f"{n} NONE" for n in none)]
+            self._file("host", "\n".join(host) + "\n", "-Me")
+        for name, rule in ENVIRONMENTS.items():
+            said = {"pe_name": name, "allocation_rule": rule, **ENVIRONMENT}
+            self._file("pe", "".join(f"{k} {v}\n" for k, v in said.items()), "-Ap")
         queue = {
             "qname": "main.q", "hostlist": "@allhosts", "slots": str(SLOTS), "shell": "/bin/sh",
-            "load_thresholds": "NONE", "pe_list": "NONE", "ckpt_list": "NONE",
+            "load_thresholds": "NONE", "pe_list": " ".join(ENVIRONMENTS), "ckpt_list": "NONE",
             "shell_start_mode": "unix_behavior", "notify": "00:00:05",
         }  # fmt: skip
         self._file("queue", self._changed("-sq", "", queue), "-Aq")

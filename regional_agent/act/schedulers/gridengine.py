@@ -7,7 +7,8 @@ a job carries the tag, because qstat lists nothing else that could.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from federation.refusals import Refusal, RefusalCode
@@ -28,70 +29,76 @@ from regional_agent.act.schedulers.port import (
     OutcomeKind,
     SchedulerUnavailable,
 )
-from regional_agent.clients import Answer, ClientSilent, run_client
+from regional_agent.clients import Answer
 from regional_agent.gridengine import said
-from regional_agent.gridengine.site import DEFAULT_PATH, GridEngineSite
+from regional_agent.gridengine.client import GridEngineClient, GridEngineSilent
+from regional_agent.gridengine.configuration import Configuration, Environment
+from regional_agent.gridengine.programs import LAUNCHER, MEMBER, MEMBERS, RANKS
+from regional_agent.gridengine.shape import Wanted, shape_of
+from regional_agent.gridengine.site import GridEngineSite, PoolSource
 
 YEAR_S = 365 * 86_400
 SLACK_S = 60
 BOOK_DAYS = 7
 FEW = 4
-TAG = "tradewind"
+ARRAY_MAX = 10_000
+ANY = 2**30
+"""Slots and hosts of a queue that was not looked at."""
+_BASE = frozenset({Feature.ARRAY, Feature.SET_SLICE, Feature.MAX_RUNTIME, Feature.LIVE_LOGS,
+                   Feature.ADOPT, Feature.QUEUE, Feature.FENCE})  # fmt: skip
 HEADER = """TW_LOCAL=$JOB_ID
 TW_INDEX=$SGE_TASK_ID
 [ "$TW_INDEX" != undefined ] || TW_INDEX=
 """
-UNREACHABLE = ("unable to contact qmaster", "commlib error", "got send error", "can't connect",
-               "unable to send message to qmaster", "failed receiving gdi request")  # fmt: skip
 OVER_LIMIT = ("exceeded", "job_limit", "rejected")
 
 
 class GridEngine:
-    """See the module."""
+    """See the module. `pools` are those of the last look at the site, by name."""
 
     def __init__(self, site: GridEngineSite) -> None:
         self._site = site
-        self._env = {"PATH": DEFAULT_PATH, **site.client_env}
+        self.client = GridEngineClient(site)
+        self.pools: Mapping[str, PoolSource] = {}
 
     async def traits(self) -> Traits:
-        """Asks for the queue once, so that a master that does not answer is known."""
-        await self.queue()
+        """Its limits; gangs where one of its queues has an environment for them."""
+        found = await self._configuration()
+        usable = [e for q in found.queues for e in found.of_queue(q, self._site.environments)]
+        gangs = {Feature.GANG, Feature.ONE_NODE} if any(map(_for_gangs, usable)) else set()
         return Traits(
             kind="gridengine",
             header=HEADER,
-            features=frozenset({
-                Feature.ARRAY, Feature.SET_SLICE, Feature.MAX_RUNTIME, Feature.LIVE_LOGS,
-                Feature.ADOPT, Feature.QUEUE,
-            }),
+            features=_BASE | gangs,
             first_index=1,
-            array_max=10_000,
+            array_max=min(found.array_max, ARRAY_MAX),
+            launcher=LAUNCHER,
+            stop_ranks=":",
             one_run=True,
             stop_signals="TERM USR2",
             time_signals="USR1 ALRM",
             stopped_is_cancelled=True,
+            kills_group=True,
         )  # fmt: skip
 
     async def submit(self, job: Submission) -> str | Refusal:
         """By qsub. Refuses unsupported, site_limit, submit_failed."""
-        order = job.order
-        shape = self._shape(order)
+        order, source = job.order, await self._source(job.order)
+        shape = await self._shape(order, source)
         if isinstance(shape, Refusal):
             return shape
-        limit_s = self._site.max_runtime_s or YEAR_S
-        if order.max_runtime_s > limit_s:
-            there = f"walltime of at most {limit_s} s"
-            return Refusal(RefusalCode.SITE_LIMIT, order.uid, f"{order.max_runtime_s} s", there)
-        wanted_s = order.max_runtime_s + order.grace_s + SLACK_S if order.max_runtime_s else limit_s
-        hard_s = min(wanted_s, limit_s)
-        soft_s = max(1, hard_s - max(order.grace_s, SLACK_S // 2))
-        site = self._site
+        walltime = self._walltime(order, source)
+        if isinstance(walltime, Refusal):
+            return walltime
+        if order.replicas > 1:
+            await asyncio.to_thread(_lay_ranks, job.script.parent)
         answer = await self._run(
             [
                 "qsub", "-terse", "-r", "n", "-notify", "-S", "/bin/sh", "-j", "y",
                 "-N", _name(job.tag), "-wd", str(job.work), "-o", str(job.log),
-                "-l", f"h_rt={hard_s}", "-l", f"s_rt={soft_s}", *shape, *_elements(job),
-                *(["-q", site.queue] if site.queue else []),
-                *(["-P", site.project] if site.project else []), str(job.script),
+                *walltime, *shape, *_elements(job),
+                *(["-q", source.queue] if source.queue else []),
+                *(["-P", self._site.project] if self._site.project else []), str(job.script),
             ]
         )  # fmt: skip
         if answer.code == 0:
@@ -100,20 +107,54 @@ class GridEngine:
         code = RefusalCode.SITE_LIMIT if over else RefusalCode.SUBMIT_FAILED
         return Refusal(code, order.uid, available=answer.said)
 
-    def _shape(self, order: LaunchOrder) -> list[str] | Refusal:
-        if order.replicas > 1:
-            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed="gangs")
-        words: list[str] = []
+    def _walltime(self, order: LaunchOrder, source: PoolSource) -> list[str] | Refusal:
+        """Always sent: the hard limit, and before it the soft one, which warns."""
+        limits = [each for each in (self._site.max_runtime_s, source.walltime_max_s) if each]
+        limit_s = min(limits, default=YEAR_S)
+        if order.max_runtime_s > limit_s:
+            there = f"walltime of at most {limit_s} s"
+            return Refusal(RefusalCode.SITE_LIMIT, order.uid, f"{order.max_runtime_s} s", there)
+        wanted_s = order.max_runtime_s + order.grace_s + SLACK_S if order.max_runtime_s else limit_s
+        hard_s = min(wanted_s, limit_s)
+        soft_s = max(1, hard_s - max(order.grace_s, SLACK_S // 2))
+        return ["-l", f"h_rt={hard_s}", "-l", f"s_rt={soft_s}"]
+
+    async def _source(self, order: LaunchOrder) -> PoolSource:
+        """Where it goes; one whose pool is not known to the first queue in use."""
+        pool = order.places[0].pool if order.places else ""
+        if pool in self.pools:
+            return self.pools[pool]
+        found = await self._configuration()
+        named = {queue.name: queue for queue in found.queues}
+        wanted = [named[name] for name in self._site.queues if name in named]
+        if not (wanted or found.queues):
+            return PoolSource()
+        usual = (wanted or found.queues)[0]
+        environments = found.of_queue(usual, self._site.environments)
+        return PoolSource(
+            usual.name, slots=ANY, nodes=ANY, walltime_max_s=usual.walltime_max_s,
+            environments=environments,
+        )
+
+    async def _shape(self, order: LaunchOrder, source: PoolSource) -> list[str] | Refusal:
+        """Slots, cards, their model, and memory."""
+        site, found = self._site, await self._configuration()
         units = len(order.places[0].accelerators) if order.places else 0
-        cards = order.accelerator not in ("", "CPU")
-        if cards and units:
-            words += ["-l", f"{self._site.cards}={units}"]
-        slots = max(1, -(-order.cpus_milli // 1000), 0 if cards else units)
-        if slots > 1 and self._site.environment:
-            words += ["-pe", self._site.environment, str(slots)]
-        elif slots > 1:
-            needed = f"{slots} slots, and no parallel environment is named"
-            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=needed)
+        cards = units if order.accelerator not in ("", "CPU") else 0
+        cpus = max(1, -(-order.cpus_milli // 1000), 0 if cards else units)
+        per_job = site.cards in found.per_job
+        sizes = source.slots, source.nodes
+        wanted = Wanted(order.replicas, cpus, cards, order.one_node, *sizes, per_job)
+        shape = shape_of(wanted, source.environments)
+        if isinstance(shape, str):
+            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=shape)
+        words = ["-pe", shape.environment, str(shape.slots)] if shape.environment else []
+        words += ["-l", f"{site.cards}={shape.cards}"] if cards else []
+        words += ["-l", f"{site.model}={source.value}"] if cards and source.value else []
+        if site.memory and order.memory_bytes:
+            whole = order.memory_bytes * order.replicas
+            each = whole if site.memory in found.per_job else -(-whole // shape.slots)
+            words += ["-l", f"{site.memory}={each}"]
         return words
 
     async def look(self, name: str, tag: str, work: Path) -> str | None:
@@ -139,7 +180,7 @@ class GridEngine:
                 f"Grid Engine says {job.state}",
             )
             for job in await self._listed()
-            if job.name.startswith(f"{TAG}.")
+            if job.name.startswith(f"{said.TAG}.")
         )
 
     async def _listed(self) -> tuple[said.ListedJob, ...]:
@@ -182,15 +223,27 @@ class GridEngine:
         await self._run(["qalter", "-tc", str(width), local_id])
         await self._run(["qrls", local_id])
 
-    async def _run(self, argv: Sequence[str]) -> Answer:
-        words = [*self._site.prefix, *argv]
+    async def _configuration(self) -> Configuration:
         try:
-            answer = await run_client(words, self._env, self._site.within_s)
-        except ClientSilent as problem:
+            return await self.client.configuration()
+        except GridEngineSilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
-        if answer.code and any(words in answer.err for words in UNREACHABLE):
-            raise SchedulerUnavailable(answer.said)
-        return answer
+
+    async def _run(self, argv: Sequence[str]) -> Answer:
+        try:
+            return await self.client.run(argv)
+        except GridEngineSilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+
+
+def _for_gangs(environment: Environment) -> bool:
+    return environment.one_host or environment.spreads
+
+
+def _lay_ranks(root: Path) -> None:
+    """What a gang's script needs beside it."""
+    (root / RANKS).write_text(MEMBERS)
+    (root / "member.sh").write_text(MEMBER)
 
 
 def _name(tag: str) -> str:

@@ -59,7 +59,7 @@ def _ray(scratch: Path, request: pytest.FixtureRequest) -> Rig:
 def gridengine_cell() -> Iterator[gridengine_cluster.GridEngine]:
     if why := gridengine_cluster.missing():
         pytest.skip(f"Grid Engine {why}")
-    cell = gridengine_cluster.GridEngine().start()
+    cell = gridengine_cluster.GridEngine(hosts=2).start()
     yield cell
     cell.stop()
 

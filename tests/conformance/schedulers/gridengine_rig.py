@@ -28,15 +28,17 @@ class _StrangeGridEngine(GridEngine):
 
 
 class GridEngineRig(BatchRig):
-    """One queue on one host."""
+    """One queue."""
 
     kind = "gridengine"
 
     def __init__(self, cell: gridengine_cluster.GridEngine, state: Path) -> None:
         super().__init__(state)
         self.cell = cell
-        site = GridEngineSite(client_env=cell.env, prefix=cell.inside, owner="root")
-        self.system = _StrangeGridEngine(site)
+        self.site = GridEngineSite(
+            client_env=cell.env, prefix=cell.inside, owner="root", accelerator="L40S"
+        )
+        self.system = _StrangeGridEngine(self.site)
 
     async def connect(self) -> GridEngine:
         return self.system

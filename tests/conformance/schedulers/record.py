@@ -68,7 +68,7 @@ def main() -> None:
                 finally:
                     site.stop()
             elif kind == "gridengine":
-                cell = gridengine_cluster.GridEngine().start()
+                cell = gridengine_cluster.GridEngine(hosts=2).start()
                 try:
                     asyncio.run(_record(GridEngineRig(cell, cell.scratch / "agent")))
                 finally:

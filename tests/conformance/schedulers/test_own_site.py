@@ -41,7 +41,7 @@ def test_of_slurm(slurm_site: SlurmSite) -> None:
 
 
 def test_of_grid_engine(gridengine_cell: GridEngine) -> None:
-    settings = f"scheduler: gridengine\n{INVENTORY}"
+    settings = "scheduler: gridengine\n"
     cell = gridengine_cell
     try_some(cell.scratch / "own", settings, cell.inside, cell.env)
 
@@ -76,7 +76,11 @@ def test_a_case_nobody_knows_is_named(tmp_path: Path) -> None:
         ("scheduler: slurm\nslurm: {partition: x}\n", "did you mean partitions?"),
         ("scheduler: slurm\nslurm: {poll: 1h}\n", "slurm.poll"),
         ("scheduler: slurm\nslurm: {gres: {a100: A1000}}\n", "slurm.gres.a100"),
-        ("scheduler: gridengine\n", "say what the site has"),
+        (f"scheduler: gridengine\n{INVENTORY}", "the site itself tells what it has"),
+        (
+            "scheduler: gridengine\ngridengine: {parallel_environment: smp}\n",
+            "did you mean parallel_environments?",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_named(tmp_path: Path, text: str, fault: str) -> None:
