@@ -35,7 +35,6 @@ _TASK_ENDS = {
     "timed_out": (124, 0),
     "out_of_memory": (137, 9),
     "lost": (-1, 0),
-    "fenced": (-1, 0),
 }
 
 
@@ -96,7 +95,7 @@ class Held:
             over = over.union(tasks)
             if end.kind == "succeeded":
                 succeeded = succeeded.union(tasks)
-            elif end.kind not in ("cancelled", "preempted"):
+            elif end.kind not in ("cancelled", "preempted", "fenced"):
                 code = _TASK_ENDS.get(end.kind, (end.exit_code, end.signal))
                 ends[code] = ends.get(code, Runs()).union(tasks)
         told_failed = self._failed_tasks()

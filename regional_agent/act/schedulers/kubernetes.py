@@ -64,7 +64,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
                       Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES,
-                      Feature.QUEUE})  # fmt: skip
+                      Feature.QUEUE, Feature.FENCE})  # fmt: skip
 INDEXED_SINCE = (1, 29)
 """Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
@@ -121,6 +121,8 @@ class Kubernetes:
                 raise SchedulerUnavailable(f"kubernetes.carry: {problem}") from problem
         found = _VERSION.match(await self.api.version())
         features = FEATURES if self.api.site.queue else FEATURES | {Feature.SET_SLICE}
+        if self._carrying is not None:  # pods do not see the record of contact
+            features -= {Feature.FENCE}
         if found is None or tuple(map(int, found.groups())) < INDEXED_SINCE:
             # It would leave out fields it does not know, and run something else.
             features -= {Feature.ARRAY, Feature.GANG, Feature.SET_SLICE}

@@ -49,7 +49,7 @@ from regional_agent.ray.programs import ELEMENTS, RANKS
 P = ParamSpec("P")
 T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.SET_SLICE,
-                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.QUEUE})  # fmt: skip
+                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.QUEUE, Feature.FENCE})  # fmt: skip
 HEADER = r"""TW_LOCAL=$(echo "$TW_DIR" | cksum | cut -d' ' -f1)
 TW_INDEX=${TW_RAY_INDEX-}
 TW_PYTHON=$(command -v python3)

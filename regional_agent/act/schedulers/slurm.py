@@ -75,7 +75,7 @@ _ENDS: Mapping[frozenset[str], OutcomeKind] = {
 }
 _BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
                    Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE,
-                   Feature.QUEUE})  # fmt: skip
+                   Feature.QUEUE, Feature.FENCE})  # fmt: skip
 
 
 class Slurm:

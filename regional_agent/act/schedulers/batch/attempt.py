@@ -32,7 +32,10 @@ from regional_agent.act.schedulers.port import (
 )
 from regional_agent.session.ledger import Place
 
+FENCED_FILE = "fenced"
+"""It did not survive a silence: whoever finds that out, agent or script, makes it."""
 GRAVEST = (
+    OutcomeKind.FENCED,
     OutcomeKind.CANCELLED,
     OutcomeKind.PREEMPTED,
     OutcomeKind.LOST,
@@ -72,6 +75,8 @@ class Attempt:
     ends: dict[int, TaskEnd] = field(default_factory=dict)
     cancel: tuple[int, int] | None = None
     """Grace in seconds, and when it was asked for."""
+    fenced: bool = False
+    """It is to stop because its contact deadline has passed, and for no other reason."""
     gone_since_s: dict[int, float] = field(default_factory=dict)
     detail: str = ""
     outcome: Outcome | None = None
@@ -145,11 +150,16 @@ class Attempt:
             detail=self.detail,
         )
 
+    @property
+    def called_off(self) -> Outcome:
+        """The outcome of what was told to stop."""
+        return Outcome(OutcomeKind.FENCED if self.fenced else OutcomeKind.CANCELLED)
+
     def gravest(self) -> Outcome:
         """The outcome of the whole, from those of its tasks."""
         found = {end.outcome for end in self.ends.values()}
         if self.cancel is not None and (self.unstarted or not found):
-            found.add(Outcome(OutcomeKind.CANCELLED))
+            found.add(self.called_off)
         for kind in GRAVEST:
             for outcome in sorted(found, key=lambda o: (o.exit_code, o.signal)):
                 if outcome.kind is kind:
@@ -195,14 +205,15 @@ class Attempt:
             return False
         if last != ".":
             return False  # it is being written
-        if cause == "unrun":
-            self.claims.pop(task, None)
-            self.ends[task] = TaskEnd(Outcome(OutcomeKind.CANCELLED), ended_ms)
-            return True
+        if cause in ("unrun", "barred"):
+            begun = self.claims.pop(task, None) is not None
+            if cause == "unrun" and not self.fenced:
+                self.ends[task] = TaskEnd(Outcome(OutcomeKind.CANCELLED), ended_ms)
+            return begun or task in self.ends
         self.claims.setdefault(task, begun_ms)
         outcome, sure = read_outcome(cause, exit_code)
         if cause == "stopped" and self.cancel is not None:
-            outcome, sure = Outcome(OutcomeKind.CANCELLED), True
+            outcome, sure = self.called_off, True
         self.ends[task] = TaskEnd(
             outcome, ended_ms, max(0, ended_ms - begun_ms), read_cpu_ms(times), 0, sure=sure,
             stopped=cause == "stopped",
@@ -233,11 +244,13 @@ class Attempt:
             }
         )  # fmt: skip
 
-    def wrote_cancel(self, grace_s: int, now_ms: int) -> None:
+    def wrote_cancel(self, grace_s: int, now_ms: int, *, fenced: bool = False) -> None:
         """It is to stop. From here on no script begins a task of it."""
+        if fenced:
+            records.replace_file(self.place.root / FENCED_FILE, b"")
         records.replace_file(self.place.root / "cancelled", b"%d\n" % grace_s)
-        self.write({"is": "cancel", "grace": grace_s, "at": now_ms})
-        self.cancel = (grace_s, now_ms)
+        self.write({"is": "cancel", "grace": grace_s, "at": now_ms, "fenced": fenced})
+        self.cancel, self.fenced = (grace_s, now_ms), fenced
 
     def wrote_slice(self) -> None:
         """Tasks and width are others now."""
@@ -328,6 +341,7 @@ def _slice(attempt: Attempt, record: dict[str, Any]) -> None:
 
 def _cancel(attempt: Attempt, record: dict[str, Any]) -> None:
     attempt.cancel = (record["grace"], record["at"])
+    attempt.fenced = record.get("fenced", False)
 
 
 def _end(attempt: Attempt, record: dict[str, Any]) -> None:

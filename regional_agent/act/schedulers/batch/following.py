@@ -18,6 +18,7 @@ from federation.environment import Clock
 from federation.runs import Runs
 from regional_agent.act.schedulers.batch import shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, TaskEnd
+from regional_agent.act.schedulers.batch.deadlines import Deadlines
 from regional_agent.act.schedulers.batch.judging import (
     brief,
     called,
@@ -41,6 +42,7 @@ SHARE_OF_TIME = 20
 KILL_AFTER_S = 5.0
 REIN_IN_S = 10.0
 CALLED_OFF = (
+    OutcomeKind.FENCED,
     OutcomeKind.CANCELLED,
     OutcomeKind.PREEMPTED,
     OutcomeKind.LOST,
@@ -69,12 +71,18 @@ class Follower:
     """Keeps `attempts` as they are at the site; `told` hears of every change."""
 
     def __init__(
-        self, system: BatchSystem, pace: Pace, clock: Clock, told: Callable[[Attempt], None]
+        self,
+        system: BatchSystem,
+        pace: Pace,
+        clock: Clock,
+        told: Callable[[Attempt], None],
+        deadlines: Deadlines,
     ) -> None:
         self._system = system
         self._pace = pace
         self._clock = clock
         self._told = told
+        self._deadlines = deadlines
         self._woken = asyncio.Event()
         self._polled_s = float("-inf")
         self._gap_s = pace.soon_s
@@ -119,6 +127,7 @@ class Follower:
         if not live:
             return
         await self.scan(live)
+        await self._deadlines.look(live)
         now_s = asyncio.get_running_loop().time()
         await self._stop_cancelled(live, now_s)
         if self._due(live, now_s):
@@ -268,7 +277,7 @@ class Follower:
             return
         if attempt.cancel is not None:
             if task in attempt.claims:
-                self._end(attempt, task, Outcome(OutcomeKind.CANCELLED), "")
+                self._end(attempt, task, attempt.called_off, attempt.detail)
             return
         assert self.traits is not None, "known before anything is followed"
         if mark is not None and mark.stopped and self.traits.stopped_is_cancelled:
@@ -334,7 +343,7 @@ class Follower:
     def _conclude(self, attempt: Attempt) -> None:
         for task, end in attempt.ends.items():
             if not end.sure:  # it was told to stop, and did
-                attempt.ends[task] = replace(end, outcome=Outcome(OutcomeKind.CANCELLED), sure=True)
+                attempt.ends[task] = replace(end, outcome=attempt.called_off, sure=True)
         attempt.outcome = attempt.gravest()
         now_ms = self._clock.now_ms()
         attempt.ended_ms = max((e.ended_ms for e in attempt.ends.values()), default=now_ms)

@@ -21,8 +21,8 @@ def outcome_of(code: int) -> Outcome:
 
 def read_outcome(cause: str, code: int) -> tuple[Outcome, bool]:
     """How a task ended by the word of its script, and whether that is sure."""
-    if cause == "timed_out":
-        return Outcome(OutcomeKind.TIMED_OUT), True
+    if cause in ("timed_out", "fenced"):
+        return Outcome(OutcomeKind(cause)), True
     outcome = outcome_of(code)
     # Somebody told it to stop, or killed it: the batch system knows who, and whether it was for
     # want of memory.

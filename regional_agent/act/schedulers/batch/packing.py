@@ -67,11 +67,22 @@ class Packer:
         self._lanes: dict[Hashable, _Lane] = {}
         self._tasks: set[asyncio.Task[Answers]] = set()
 
+    async def together(self, order: LaunchOrder, traits: Traits) -> Submitted | Refusal | None:
+        """The answer for an order that goes, or went, together with others. Raises
+        SchedulerUnavailable."""
+        attempt = self._attempts.get(order.uid)
+        if attempt is None:
+            return await self.join(order, traits)
+        done = attempt.cancel is not None or attempt.outcome is not None
+        if attempt.pack is None or done or attempt.parts[0].local_id:
+            return None
+        return (await self.hand_over(attempt.pack, traits)).get(order.uid)
+
     async def join(self, order: LaunchOrder, traits: Traits) -> Submitted | Refusal | None:
         """Hand an order over together with others. None: it goes alone, because no other came or
         it is like no other. Raises SchedulerUnavailable."""
         system = self._desk.system
-        if not isinstance(system, Packing) or order.tasks is not None:
+        if not isinstance(system, Packing) or order.tasks is not None or order.fence_after_s:
             return None
         kind = await system.alike(order)
         if kind is None:

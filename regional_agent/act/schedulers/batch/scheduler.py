@@ -20,6 +20,7 @@ from regional_agent.act.keeper.layout import STREAM_FORMAT, AttemptDir
 from regional_agent.act.schedulers import log_files
 from regional_agent.act.schedulers.batch import laying, shelf
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
+from regional_agent.act.schedulers.batch.deadlines import Deadlines
 from regional_agent.act.schedulers.batch.following import Follower, Pace
 from regional_agent.act.schedulers.batch.judging import tag_of
 from regional_agent.act.schedulers.batch.packing import Desk, Packer
@@ -77,7 +78,8 @@ class BatchScheduler:
         self._system = system
         self._clock = clock
         self._reached = reached
-        self._follower = Follower(system, settings.pace, clock, self._changed)
+        self._deadlines = Deadlines(settings.state, clock, self._changed)
+        self._follower = Follower(system, settings.pace, clock, self._changed, self._deadlines)
         self._attempts = self._follower.attempts
         self._following: asyncio.Task[None] | None = None
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -170,16 +172,17 @@ class BatchScheduler:
         """See the port. Refuses what the batch system refuses, and disk_full."""
         traits = await self._ready()
         async with self._locks[order.uid]:
-            answer = await self._together(order, traits)
+            there = order.uid in self._found
+            answer = None if there else await self._packer.together(order, traits)
             if answer is not None:
                 return answer
-            attempt = self._attempts.get(order.uid)
-            if attempt is None:
-                made = await self._take_on(order)
-                if isinstance(made, Refusal):
-                    return made
-                attempt = made
+            attempt = self._attempts.get(order.uid) or await self._take_on(order)
+            if isinstance(attempt, Refusal):
+                return attempt
+            if order.fence_after_s:
+                await self._deadlines.look(self._follower.live, order.contact_s)
             if attempt.cancel is not None or attempt.outcome is not None:
+                self._follower.wake()
                 return Submitted(attempt.local_id, fresh=False)
             fresh = not any(part.local_id for part in attempt.parts)
             if not attempt.parts:
@@ -190,16 +193,6 @@ class BatchScheduler:
                     self._as_found(attempt.parts[0], self._found[order.uid])
             refused = await self._hand_over(attempt, traits)
             return refused or Submitted(attempt.local_id, fresh)
-
-    async def _together(self, order: LaunchOrder, traits: Traits) -> Submitted | Refusal | None:
-        """The answer for an order that goes, or went, together with others."""
-        attempt = self._attempts.get(order.uid)
-        if attempt is None:
-            return None if order.uid in self._found else await self._packer.join(order, traits)
-        done = attempt.cancel is not None or attempt.outcome is not None
-        if attempt.pack is None or done or attempt.parts[0].local_id:
-            return None
-        return (await self._packer.hand_over(attempt.pack, traits)).get(order.uid)
 
     def _as_found(self, part: Part, packed: tuple[str, int] | None) -> None:
         part.intended_ms = self._clock.now_ms()
@@ -267,6 +260,11 @@ class BatchScheduler:
             del self._attempts[attempt.uid]
             await asyncio.to_thread(shelf.remove, self._settings.state, attempt.uid)
         return refusal
+
+    async def contact(self, at_s: float) -> None:
+        """See `Fencing`."""
+        await self._ready()
+        await self._deadlines.look(self._follower.live, at_s)
 
     # Changing -----------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 `job.sh` takes the claim on its task by creating a file that must not exist: of two copies of a
 job, however they came about, one runs. It runs the program in a process group of its own, passes
 a stop on, ends it at its own max_runtime, and leaves a mark that says how it ended. `rank.sh`
-is one process of the program: its environment, its log.
+is one process of the program: its environment, its log. Where the attempt has a contact deadline,
+both keep it (`deadlines.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from regional_agent.act.keeper.layout import AttemptDir, attempts_dir
 from regional_agent.act.schedulers.batch.system import Traits
 from regional_agent.act.schedulers.port import LaunchOrder
 
+LOOK_MAX_S = 15
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _JOB = r"""
@@ -39,6 +41,7 @@ fi
 # Whole once its last line is there; when it was made is when the task ended.
 tw_mark() { { echo "$1 $2"; times; echo .; } > "$TW_DIR/marks/${tw_claim##*/}"; }
 if [ -e "$TW_DIR/cancelled" ]; then tw_mark unrun 0; exit 0; fi
+@BAR@
 export TW_TASK TW_LOCAL
 . "$TW_DIR/env.sh"
 tw_cause=exit
@@ -47,19 +50,18 @@ tw_stop() {
   [ "$tw_cause" = exit ] && tw_cause=$1
   [ -n "$tw_pid" ] || return 0
   tw_grace=$TW_GRACE_S
-  [ -s "$TW_DIR/cancelled" ] && read -r tw_grace < "$TW_DIR/cancelled"
-  @STOP_RANKS@
+  if [ "$1" = fenced ]; then  # nothing here may wait for a disk or a scheduler
+    kill -TERM $tw_killer 2>/dev/null; tw_killer=
+  else
+    [ -s "$TW_DIR/cancelled" ] && read -r tw_grace < "$TW_DIR/cancelled"
+    @STOP_RANKS@
+  fi
   kill -TERM "-$tw_pid" 2>/dev/null
   kill -CONT "-$tw_pid" 2>/dev/null
   [ -n "$tw_killer" ] || { tw_after "$tw_grace" "kill -KILL -$tw_pid" & tw_killer=$!; }
 }
-# A wait that ends with whoever started it, and leaves no sleep behind.
-tw_after() {
-  trap 'kill $tw_sleep 2>/dev/null; exit 0' TERM
-  sleep "$1" & tw_sleep=$!
-  wait $tw_sleep && eval "$2"
-}
-tw_killer=; tw_timer=
+@AFTER@
+tw_killer=; tw_timer=; tw_fence=; tw_guard=
 trap 'tw_stop stopped' @STOP_SIGNALS@
 trap 'tw_stop timed_out' @TIME_SIGNALS@
 cd "$TW_DIR/work" || exit 99
@@ -67,14 +69,80 @@ setsid @LAUNCH@ </dev/null &
 tw_pid=$!
 [ "$tw_cause" = exit ] || tw_stop "$tw_cause"
 if [ "$TW_MAX_S" -gt 0 ]; then tw_after "$TW_MAX_S" "kill -ALRM $$" & tw_timer=$!; fi
+@FENCE@
+@GUARD@
 while :; do wait "$tw_pid"; tw_code=$?; kill -0 "$tw_pid" 2>/dev/null || break; done
-trap '' @STOP_SIGNALS@ @TIME_SIGNALS@
+trap '' @STOP_SIGNALS@ @TIME_SIGNALS@ VTALRM
 kill -KILL "-$tw_pid" 2>/dev/null
-for tw_each in $tw_killer $tw_timer; do kill -TERM "$tw_each" 2>/dev/null; done
+for tw_each in $tw_killer $tw_timer $tw_fence $tw_guard; do kill -TERM "$tw_each" 2>/dev/null; done
 [ -s "$TW_DIR/marks/first.$TW_TASK" ] && read -r tw_code < "$TW_DIR/marks/first.$TW_TASK"
 tw_mark "$tw_cause" "$tw_code"
 exit "$tw_code"
 """
+
+_AFTER = r"""# A wait that ends with whoever started it, and leaves no sleep behind. What is sent to
+# the whole process group is for the script.
+tw_after() {
+  trap '' USR1 USR2 ALRM
+  trap 'kill $tw_sleep 2>/dev/null; exit 0' TERM
+  sleep "$1" & tw_sleep=$!
+  wait $tw_sleep && eval "$2"
+}
+"""
+
+_KEEP = r"""# Seconds of contact left, empty where the file system does not say. That it is over is
+# looked at last: it was written before newer contact was.
+tw_contact_left() {
+  tw_left=
+  true < "$TW_CONTACT" && touch "$tw_now" || return 0
+  tw_left=$(($(stat -c %Y "$TW_CONTACT") + TW_FENCE_S - $(stat -c %Y "$tw_now") - 1))
+  [ "$tw_left" -le "$TW_FENCE_S" ] || tw_left=$TW_FENCE_S
+  [ ! -e "$TW_DIR/fenced" ] || tw_left=0
+} 2>/dev/null
+# Stop a program by $1 when contact is over, and kill it by $2 where that is late, as on a machine
+# that slept. What burns down to the deadline is a process of its own, which needs no disk.
+tw_keep() {
+  trap '' USR1 USR2 ALRM
+  trap 'kill $tw_fuse $tw_nap 2>/dev/null; rm -f "$tw_now"; exit 0' TERM
+  tw_fuse=; tw_over=
+  while :; do
+    tw_contact_left
+    if [ "${tw_left:-0}" -gt 0 ] && [ -z "$tw_over" ]; then
+      tw_old=$tw_fuse
+      tw_after "$tw_left" "$1" & tw_fuse=$!
+      [ -z "$tw_old" ] || kill -TERM "$tw_old" 2>/dev/null
+    elif [ -n "$tw_left" ] && [ "$tw_left" -le 0 ]; then
+      [ -n "$tw_over" ] || { tw_over=yes; touch "$TW_DIR/fenced"; eval "$1"; }
+      [ $((tw_left + TW_GRACE_S)) -gt 0 ] || eval "$2"
+    fi
+    sleep "$TW_LOOK_S" & tw_nap=$!
+    wait $tw_nap
+  done
+} 2>/dev/null
+"""
+
+_BAR = _AFTER + _KEEP + r"""tw_now=$TW_DIR/now.${tw_claim##*/}
+tw_contact_left
+if [ "${tw_left:-0}" -le 0 ]; then
+  touch "$TW_DIR/fenced"; rm -f "$tw_now"
+  tw_mark barred 0
+  exit 0
+fi
+"""
+_FENCE = r"""trap 'tw_stop fenced' VTALRM
+tw_keep "kill -VTALRM $$" "kill -KILL -$tw_pid" </dev/null >/dev/null & tw_fence=$!
+"""
+
+_GUARD = r"""# What is killed is the process group of this script, which its program is not in.
+setsid /bin/sh -c 'while kill -0 "$1"; do sleep 1; done; kill -KILL "-$2"' guard $$ "$tw_pid" \
+  </dev/null >/dev/null 2>&1 & tw_guard=$!
+"""
+
+_FENCE_RANK = _AFTER + _KEEP + r"""tw_now=$TW_DIR/now.$TW_TASK.$tw_rank
+tw_keep 'trap "" TERM; kill -TERM 0; sleep "$TW_GRACE_S"; kill -KILL 0' 'kill -KILL 0' \
+  </dev/null >/dev/null & tw_fence=$!
+"""
+"""Who started the ranks may be unable to reach them: each keeps the deadline of those beside it."""
 
 _RANK = r"""
 tw_rank=${TW_RANK:-${SLURM_PROCID:-0}}
@@ -98,8 +166,11 @@ cd "$HOME" || exit 99
 if [ "$TW_REPLICAS" -eq 1 ]; then exec @PROGRAM@; fi
 @PROGRAM@ &
 tw_pid=$!
+tw_fence=
+@FENCE@
 trap 'kill -TERM $tw_pid 2>/dev/null' TERM
 while :; do wait "$tw_pid"; tw_code=$?; kill -0 "$tw_pid" 2>/dev/null || break; done
+[ -z "$tw_fence" ] || kill -TERM "$tw_fence" 2>/dev/null
 # The member that failed first says how the gang ended; the others are killed because of it.
 [ "$tw_code" = 0 ] || (set -C; echo "$tw_code" > "$TW_DIR/marks/first.$TW_TASK") 2>/dev/null
 exit "$tw_code"
@@ -118,7 +189,7 @@ def job_script(
         "TW_TABLE": table,
         "TW_FIRST": traits.first_index,
         "TW_MAX_S": order.max_runtime_s,
-        "TW_GRACE_S": order.grace_s,
+        **_deadline(place.state, order),
     }
     return "#!/bin/sh\n" + _assign(said) + traits.header + _body(order, traits)
 
@@ -145,7 +216,12 @@ def pack_script(
 def _body(order: LaunchOrder, traits: Traits) -> str:
     gang, rank = order.replicas > 1, '/bin/sh "$TW_DIR/rank.sh"'
     launch = f"{traits.launcher} {rank}" if gang else rank
-    body = _JOB.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
+    fenced = bool(order.fence_after_s)
+    body = _JOB.replace("@BAR@", _BAR if fenced else "")
+    body = body.replace("@AFTER@", "" if fenced else _AFTER)
+    body = body.replace("@FENCE@", _FENCE if fenced else "")
+    body = body.replace("@GUARD@", _GUARD if traits.kills_group else "")
+    body = body.replace("@STOP_RANKS@", traits.stop_ranks if gang else ":")
     body = body.replace("@BEFORE_CLAIM@", traits.before_claim)
     body = body.replace("@STOP_SIGNALS@", traits.stop_signals)
     body = body.replace("@TIME_SIGNALS@", traits.time_signals)
@@ -162,8 +238,11 @@ def rank_script(place: AttemptDir, order: LaunchOrder) -> str:
         "TW_CARDS": cards,
         "TW_REPLICAS": order.replicas,
         "TW_ACCELERATOR": order.accelerator,
+        **_deadline(place.state, order),
     }
-    body = _RANK.replace("@PROGRAM@", _program(place, order))
+    fenced_gang = order.fence_after_s and order.replicas > 1
+    body = _RANK.replace("@FENCE@", _FENCE_RANK if fenced_gang else "")
+    body = body.replace("@PROGRAM@", _program(place, order))
     return "#!/bin/sh\numask 077\n" + _assign(said) + body
 
 
@@ -195,6 +274,19 @@ def environment(place: AttemptDir, order: LaunchOrder, usual: dict[str, str]) ->
         lines.append("export MASTER_PORT=${TW_PORT:-$((20000 + TW_LOCAL % 20000))}")
         lines.append('export TRADEWIND_HEAD_ADDRESS="$MASTER_ADDR:$MASTER_PORT"')
     return "\n".join(lines) + "\n"
+
+
+def _deadline(state: Path, order: LaunchOrder) -> dict[str, object]:
+    """What scripts know of grace and contact. A deadline of a minute is looked at every 6 s."""
+    if not order.fence_after_s:
+        return {"TW_GRACE_S": order.grace_s}
+    look_s = max(1, min(order.fence_after_s // 10, LOOK_MAX_S))
+    return {
+        "TW_GRACE_S": order.grace_s,
+        "TW_FENCE_S": order.fence_after_s,
+        "TW_LOOK_S": look_s,
+        "TW_CONTACT": str(state / "contact"),
+    }
 
 
 def _program(place: AttemptDir, order: LaunchOrder) -> str:

@@ -36,6 +36,14 @@ def take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
     return Runs.of((task, task) for task in taken)
 
 
+def bar(attempt: Attempt, grace_s: int, now_ms: int) -> None:
+    """It has not survived a silence: it is to stop, and nothing of it begins any more, whatever a
+    node has not seen of that yet."""
+    attempt.wrote_cancel(grace_s, now_ms, fenced=True)
+    for part in attempt.parts:
+        take_claims(attempt, part, part.tasks.intersection(attempt.unstarted))
+
+
 def take_back(attempt: Attempt) -> bool:
     """Take the claim of an attempt that has not begun; False where a script has it. Asked again it
     says the same, also after a crash in between. An array has begun with its first task."""

@@ -87,7 +87,8 @@ class Traits:
     there is accounting that outlasts the queue. `one_run`: the
     indices of an array are one range. `stop_signals`, `time_signals`: how the script is told to
     stop, and that its time is over. `stopped_is_cancelled`: nothing but a deletion tells a script
-    to stop, and the books do not say so.
+    to stop, and the books do not say so. `kills_group`: it kills the process group of a script, and
+    nothing else.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class Traits:
     stop_signals: str = "TERM"
     time_signals: str = "USR2 ALRM"
     stopped_is_cancelled: bool = False
+    kills_group: bool = False
 
 
 @runtime_checkable
