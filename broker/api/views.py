@@ -120,7 +120,7 @@ def _array(job: Job) -> dict[str, int] | None:
         return None
     states = job.task_states
     ended = states.ended
-    running = sum(a.started_tasks.difference(ended).count for a in job.live_attempts)
+    running = sum(a.started_tasks.difference(ended).count for a in job.counting_attempts)
     return {
         "tasks": job.tasks.count,
         "unstarted": max(job.tasks.count - ended.count - running, 0),

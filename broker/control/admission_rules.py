@@ -49,12 +49,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "name a place that every attempt can read, such as /shared/ckpt or s3://bucket/ckpt",
     ),
     (
-        "on_disconnect.replace",
-        lambda s: s.on_disconnect.replace and s.array and "array",
-        "the slices of an array wait for their site",
-        "leave it out, or submit its tasks as jobs of their own",
-    ),
-    (
         "resources.isolation",
         lambda s: s.resources.isolation == "hard" and "hard",
         "no kind of site of this version gives hard isolation",

@@ -377,7 +377,7 @@ def copies_wanted(job: Job, limit: int | None) -> int:
         return 0
     if not job.is_array:
         return 0 if job.counting_attempts else 1
-    running = sum(a.width for a in job.live_attempts)
+    running = sum(a.width for a in job.counting_attempts)
     free = job.unassigned_tasks.count
     return max(free if limit is None else min(free, limit - running), 0)
 

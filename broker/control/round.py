@@ -94,6 +94,8 @@ class Round:
             self.fold(job, event)
             if not isinstance(event, ev.SliceSet):  # its answer alone is no reason to ask again
                 touched.add(event.uid)
+            if attempt.superseded_ms:  # what it had done need not be done by those in its place
+                touched.update(each.uid for each in job.counting_attempts)
 
     def _top_up(self, uid: str) -> None:
         job = self.draft.job(uid.rsplit("-", 1)[0])

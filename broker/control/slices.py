@@ -23,11 +23,17 @@ def first_tasks(job: Job, width: int, promised: int = 0) -> Runs:
 
 
 def top_up(job: Job, attempt: Attempt, now_ms: int) -> Runs | None:
-    """The slice's whole new set of tasks, or None where it has enough (or none are left)."""
+    """The slice's whole new set of tasks, or None where it has enough (or none are left). What
+    ended elsewhere, and has not begun here, is taken out."""
     if attempt.desired is not Desired.RUN or attempt.phase is not AttemptPhase.RUNNING:
         return None
     if attempt.confirmed_seq < attempt.dispatch_seq or job.cancel:
         return None
+    ended_elsewhere = attempt.tasks.intersection(job.task_states.ended).difference(
+        attempt.started_tasks
+    )
+    if ended_elsewhere:
+        return attempt.tasks.difference(ended_elsewhere)
     ahead = attempt.tasks.difference(attempt.started_tasks).count
     done = attempt.tasks.intersection(job.task_states.ended).count
     ran_s = max(now_ms - attempt.started_ms, 100) / 1000

@@ -7,7 +7,8 @@ own last answer, which is never the earlier one, and waits a tenth longer: clock
 
 from __future__ import annotations
 
-from broker.model.jobs import Attempt, OutcomeKind, Reconcile
+from broker.model.jobs import Attempt, Job, OutcomeKind, Reconcile
+from federation.runs import Runs
 
 CLOCKS_APART = 1.1
 
@@ -37,6 +38,14 @@ def keeps_original(
     if rule is Reconcile.KEEP_REPLACEMENT:
         return False
     return _ran_ms(original, original.ended_ms) >= _ran_ms(replacement, now_ms)
+
+
+def kept_of_original(rule: Reconcile, job: Job, original: Attempt) -> Runs:
+    """The tasks of a superseded slice whose success, told late, counts. One that nobody has in hand
+    any more counts whatever the rule; one that ran to its end has run longest."""
+    if rule is not Reconcile.KEEP_REPLACEMENT:
+        return original.tasks
+    return original.tasks.intersection(job.unassigned_tasks)
 
 
 def _ran_ms(attempt: Attempt, until_ms: int) -> int:

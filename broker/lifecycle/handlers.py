@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from broker.lifecycle import events as ev
+from broker.lifecycle.disconnect import kept_of_original
 from broker.lifecycle.outcomes import (
     after_attempt,
     derive_phase,
@@ -119,8 +120,12 @@ def started(job: Job, attempt: Attempt, event: ev.Started, terms: Terms, now_ms:
 def tasks_changed(
     job: Job, attempt: Attempt, event: ev.TasksChanged, terms: Terms, now_ms: int
 ) -> Job:
-    """Tasks of a slice started or ended; only tasks of this slice count."""
+    """Tasks of a slice started or ended; only tasks of this slice count. Told late of one that was
+    superseded only successes do, as far as the job's rule keeps them."""
     mine, states = attempt.tasks, job.task_states
+    if attempt.superseded_ms:
+        mine = kept_of_original(terms.reconcile, job, attempt)
+        event = replace(event, failed=())
     over = states.ended
     succeeded = event.succeeded.intersection(mine).difference(over)
     over = over.union(succeeded)
@@ -135,7 +140,7 @@ def tasks_changed(
             ),
         ),
     )
-    started = attempt.started_tasks.union(event.started.intersection(mine))
+    started = attempt.started_tasks.union(event.started.intersection(attempt.tasks))
     return _with(replace(job, task_states=states), replace(attempt, started_tasks=started))
 
 
@@ -306,6 +311,8 @@ def supersede(job: Job, event: ev.ReplaceDecided, terms: Terms, now_ms: int) -> 
         raise Rejected(f"{attempt.uid} {why}")
     attempt = _stopping(attempt, attempt.stop_why or OutcomeKind.LOST, event.why)
     job = _with(job, replace(attempt, superseded_ms=now_ms))
+    if job.cancel and job.is_array:
+        return settle_array(job, terms, now_ms)
     if job.cancel:
         return end(job, Outcome(OutcomeKind.CANCELLED, text=event.why), now_ms)
     return requeue(job, "site_lost", event.why)

@@ -48,7 +48,7 @@ def _task_violations(job: Job) -> list[str]:
         return []
     found: list[str] = []
     taken = Runs()
-    for attempt in job.live_attempts:
+    for attempt in job.counting_attempts:
         open_tasks = attempt.tasks.difference(job.task_states.ended)
         if taken.intersection(open_tasks):
             found.append(f"{attempt.uid}: tasks of two live slices overlap")

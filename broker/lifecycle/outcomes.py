@@ -52,7 +52,10 @@ def after_attempt(job: Job, attempt: Attempt, terms: Terms, now_ms: int) -> Job:
 
 def _returned(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: int) -> Job:
     """The end of a replaced attempt was told late: its result counts where the job's rule says
-    so, and then whatever took its place is stopped; else it changes nothing."""
+    so, and then whatever took its place is stopped; else it changes nothing. What a slice had done
+    was told, and counted, task by task."""
+    if job.is_array:
+        return settle_array(job, terms, now_ms)
     replacement = next(iter(job.counting_attempts), None)
     if job.cancel or not keeps_original(terms.reconcile, attempt, replacement, now_ms):
         return derive_phase(job)
@@ -91,7 +94,7 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
         if attempt.moves_to:  # nothing was wrong with where it waited
             return requeue(job, "withdrawn", outcome.text)
         return requeue(_avoid(job, attempt, outcome, now_ms), "withdrawn", outcome.text)
-    if outcome.code == RefusalCode.FENCED:  # stopped for its site's silence, not for a fault
+    if _fenced(outcome):
         return requeue(_avoid(job, attempt, outcome, now_ms), "site_lost", outcome.text)
     if outcome.kind is OutcomeKind.PREEMPTED:
         if not attempt.started_ms:  # where it was not even let start it would be so again
@@ -104,6 +107,11 @@ def _next(job: Job, attempt: Attempt, outcome: Outcome, terms: Terms, now_ms: in
         tried = f"retry {again.retries_used} in {wait_s} s"
         return requeue(again, "retrying", f"{attempt.uid} ended {outcome.kind}: {tried}")
     return end(job, outcome, now_ms)
+
+
+def _fenced(outcome: Outcome) -> bool:
+    """Stopped for the silence of its site, not for a fault of its own."""
+    return outcome.code == RefusalCode.FENCED
 
 
 def _retried(job: Job, now_ms: int) -> tuple[Job, int]:
@@ -206,7 +214,7 @@ def _after_slice(
     states = job.task_states
     if job.cancel:
         states = replace(states, cancelled=states.cancelled.union(left))
-    elif outcome.kind in _RETURNS or outcome.kind is OutcomeKind.REFUSED:
+    elif outcome.kind in _RETURNS or outcome.kind is OutcomeKind.REFUSED or _fenced(outcome):
         pass  # unfinished tasks go back to the queue
     elif left and retry_allowed(job, outcome.kind, terms):
         job, _ = _retried(job, now_ms)
@@ -223,6 +231,8 @@ def _elsewhere(job: Job, attempt: Attempt, outcome: Outcome, now_ms: int) -> Job
     """An array after a slice that got nowhere: not at once, and not there again."""
     if outcome.kind is OutcomeKind.REFUSED:
         return _after_refusal(job, attempt, outcome, now_ms)
+    if _fenced(outcome):
+        return requeue(_avoid(job, attempt, outcome, now_ms), "site_lost", outcome.text)
     left = attempt.tasks.difference(job.task_states.ended)
     idle = bool(left) and not attempt.started_tasks
     if outcome.kind is not OutcomeKind.WITHDRAWN and not idle:
@@ -235,8 +245,8 @@ def _elsewhere(job: Job, attempt: Attempt, outcome: Outcome, now_ms: int) -> Job
 
 def settle_array(job: Job, terms: Terms, now_ms: int) -> Job:
     """End an array whose tasks have all ended, or start another round of its failed ones."""
-    if job.live_attempts or job.task_states.ended.count < job.tasks.count:
-        if job.cancel and not job.live_attempts:
+    if job.counting_attempts or job.task_states.ended.count < job.tasks.count:
+        if job.cancel and not job.counting_attempts:
             left = job.tasks.difference(job.task_states.ended)
             states = replace(
                 job.task_states, cancelled=job.task_states.cancelled.union(left)

@@ -325,9 +325,10 @@ class Job:
 
     @property
     def unassigned_tasks(self) -> Runs:
-        """Array tasks that neither ended nor lie in a live slice."""
+        """Array tasks that neither ended nor lie in a live slice; those of a slice that was
+        superseded are not its own any more."""
         left = self.tasks.difference(self.task_states.ended)
-        for attempt in self.live_attempts:
+        for attempt in self.counting_attempts:
             left = left.difference(attempt.tasks)
         return left
 

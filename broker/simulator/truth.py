@@ -70,9 +70,12 @@ class Truth:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"at {self._now_s():.3f} s: {text}")
 
-    def succeeded(self, job: str, task: int = 0) -> bool:
-        """Whether a task has run to a good end somewhere, in an attempt that counts."""
+    def succeeded(self, job: str, task: int = 0, *, anyhow: bool = False) -> bool:
+        """Whether a task has run to a good end somewhere, in an attempt that counts. `anyhow`: or
+        in one that did, or whose result was kept."""
         winners = self._done.get((job, task), {})
+        if anyhow:
+            return bool(winners)
         return any(self._phase_of(site, uid) != SUPERSEDED for uid, site in winners.items())
 
     # Witness of the schedulers ----------------------------------------------------------------

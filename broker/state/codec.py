@@ -126,7 +126,7 @@ def task_counts(job: Job) -> pb.Counts:
     states = job.task_states
     ended = states.ended.count
     running = sum(
-        a.started_tasks.difference(states.ended).count for a in job.live_attempts
+        a.started_tasks.difference(states.ended).count for a in job.counting_attempts
     )
     return pb.Counts(
         unstarted=job.tasks.count - ended - running,

@@ -84,7 +84,7 @@ def _job(rng: SimRng, number: int, pools: list[dict[str, Any]]) -> dict[str, Any
     if rng.below(5) == 0:
         spec["max_runtime"] = f"{5 + rng.below(60)}s"
         spec["expected_runtime"] = "5s"
-    if "array" not in spec and rng.below(4) == 0:
+    if rng.below(4) == 0:
         rule = pick(rng, RULES)
         spec["on_disconnect"] = {"replace": True, "lost_after": "60s", "reconcile": rule}
         spec["preempt_grace"] = f"{1 + rng.below(20)}s"

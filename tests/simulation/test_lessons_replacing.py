@@ -111,3 +111,40 @@ def test_lesson_41_a_cancel_at_a_lost_site_ends_when_it_has_stopped_for_certain(
     assert result.metrics["cancelled"] == 1
     (stopped_s,) = moments(result, "near ends")
     assert stopped_s < result.metrics["makespan_s"] < 500
+
+
+ARRAY = {"array": "0-9%4", "resources": {"accelerators": "H100:1"}}
+
+
+@pytest.mark.parametrize("rule", ["keep_original", "keep_replacement", "longest_running"])
+def test_lesson_13_tasks_of_a_slice_go_elsewhere_once_they_run_no_more(rule: str) -> None:
+    """Each task runs to its end once; the checkers see to it that no task runs in two places."""
+    result = simulate(
+        [job("a", 1, HOUR, spec=replaced(rule, **ARRAY))],
+        [fault("partition", 600, 2 * HOUR, "near")],
+        settle=8 * HOUR,
+    )
+    assert result.story["a"].startswith("succeeded near:lost far:succeeded")
+    stopped_s = max(moments(result, "near ends"))
+    assert stopped_s < min(moments(result, "far starts"))
+
+
+def test_lesson_13_a_slice_that_had_ended_unheard_counts_task_by_task() -> None:
+    """Of ten tasks four are told before the silence, and six end in it before its deadline. Their
+    site is back while four of those run again: the other two do not begin again."""
+    result = simulate(
+        [job("a", 1, 100, spec=replaced(**ARRAY))], [fault("partition", 150, 400, "near")]
+    )
+    assert result.story == {"a": "succeeded near:succeeded far:succeeded"}
+    assert result.metrics["succeeded"] == 1
+    assert len(moments(result, "near starts")) == 10
+    assert len(moments(result, "far starts")) == 4
+
+
+def test_lesson_14_an_array_without_the_wish_waits_for_its_site() -> None:
+    result = simulate(
+        [job("a", 1, HOUR, spec=ARRAY)],
+        [fault("partition", 600, 2 * HOUR, "near")],
+        settle=8 * HOUR,
+    )
+    assert result.story == {"a": "succeeded near:succeeded"}

@@ -71,8 +71,8 @@ def test_without_the_wish_nothing_is_looked_at() -> None:
     assert faults(plain, PLAIN) == []
 
 
-def test_slices_of_arrays_are_not_replaced() -> None:
-    assert [f.path for f in unsupported(spec(array="0-9"))] == REPLACE
+def test_an_array_may_ask_for_it_too() -> None:
+    assert not unsupported(spec(array="0-9")) and faults(spec(array="0-9"), FENCED) == []
 
 
 def test_a_site_without_a_fence_is_closed_to_it_and_says_why() -> None:
