@@ -26,6 +26,7 @@ from regional_agent.gridengine.hosts import (
 from regional_agent.gridengine.said import TAG
 from regional_agent.gridengine.site import GridEngineSite, PoolSource
 from regional_agent.session.ledger import Pool
+from regional_agent.session.pool_names import pool_name
 from regional_agent.session.resettle import NodeSeen, SiteSeen
 
 CPU = "CPU"
@@ -116,7 +117,7 @@ def put_together(
     seen: dict[str, tuple[NodeSeen, ...]] = {}
     where: dict[str, tuple[str, int]] = {}
     for (queue, model, per_node, slots, _), some in sorted(members.items()):
-        name = _name(queue, model, sources)
+        name = pool_name(f"{queue}-{model}", sources)
         memory = min(node.memory_bytes for node in some)
         pools.append(Pool(name, model, len(some), per_node, slots * 1000, memory))
         config = some[0].queue
@@ -190,14 +191,6 @@ def _model(
         notes.append(f"hosts with {kind} are left out: {problem}; say gridengine: {{{hint}}}")
         return "", ""
 
-
-def _name(queue: str, model: str, taken: Collection[str]) -> str:
-    words = "".join(c if c.isalnum() else "-" for c in f"{queue}-{model}".lower())
-    name, n = words.strip("-"), 1
-    while name in taken:
-        n += 1
-        name = f"{words.strip('-')}-{n}"
-    return name
 
 
 def _seen(site: GridEngineSite, said: Answers, node: _Node) -> NodeSeen:

@@ -34,8 +34,8 @@ from regional_agent.sense.kubernetes_limits import (
     queue_trouble,
     waiting_in,
 )
-from regional_agent.sense.ray import pool_name
 from regional_agent.session.ledger import Pool
+from regional_agent.session.pool_names import pool_name
 from regional_agent.session.resettle import NodeSeen, SiteSeen
 
 GIB = 2**30

@@ -17,6 +17,7 @@ from federation.accelerators import InvalidAccelerator, identify
 from regional_agent.ray.api import DIRECTORY, TAG, RayApi, RayJob
 from regional_agent.ray.site import RaySite
 from regional_agent.session.ledger import Pool
+from regional_agent.session.pool_names import pool_name
 from regional_agent.session.resettle import NodeSeen, SiteSeen
 
 CPU = "CPU"
@@ -143,15 +144,6 @@ def _seen(used: Mapping[str, tuple[float, float]], model: str) -> NodeSeen:
         memory_used_bytes=int(used.get("memory", (0.0, 0.0))[0]),
     )
 
-
-def pool_name(model: str, taken: Collection[str]) -> str:
-    """A name for nodes with such cards that no other pool has."""
-    base = "".join(c if c.isalnum() else "-" for c in model.lower()).strip("-")
-    name, n = base, 1
-    while name in taken:
-        n += 1
-        name = f"{base}-{n}"
-    return name
 
 
 def _places(jobs: Sequence[RayJob]) -> dict[str, list[tuple[str, ...]]]:

@@ -7,12 +7,13 @@ is counted twice. Nodes that are drained, down, reserved or in maintenance take 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from federation.accelerators import InvalidAccelerator, identify
 from federation.site_limits import ClosedWindow
 from regional_agent.session.ledger import Pool
+from regional_agent.session.pool_names import pool_name
 from regional_agent.session.resettle import NodeSeen, SiteSeen
 from regional_agent.slurm import licences, limits, nodes, queue
 from regional_agent.slurm.node_features import features_of
@@ -71,7 +72,7 @@ def put_together(
     walltimes = {p.name: p.walltime_max_s for p in order}
     for shape, some in sorted(members.items()):
         part, model, per_node, cpus, memory_mib = shape
-        name = _name(part, model, {pool.name for pool in pools})
+        name = pool_name(f"{part}-{model}", {pool.name for pool in pools})
         plain = Pool(name, model, len(some), per_node, cpus * 1000, memory_mib * MIB)
         pools.append(_described(plain, some, said, notes))
         gres = some[0].gres if model != CPU else ""
@@ -144,14 +145,6 @@ def _model(site: SlurmSite, node: nodes.NodeFacts, notes: list[str]) -> str:
         notes.append(f"nodes with {kind} are left out: {problem}; say gres: {{{kind}: NAME}}")
         return ""
 
-
-def _name(partition: str, model: str, taken: Collection[str]) -> str:
-    words = "".join(c if c.isalnum() else "-" for c in f"{partition}-{model}".lower())
-    name, n = words.strip("-"), 1
-    while name in taken:
-        n += 1
-        name = f"{words.strip('-')}-{n}"
-    return name
 
 
 def _seen(node: nodes.NodeFacts, blocked: frozenset[str], model: str) -> NodeSeen:

@@ -30,8 +30,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """`walltime_max_s` 0 = no limit; `usual`: jobs that name none go there; `up`: takes jobs; `qos`:
-    the one whose limits bind all jobs in it."""
+    """`walltime_max_s` 0 = no limit; `usual`: jobs that name none go there; `up`: takes jobs;
+    `qos`: the one whose limits bind all jobs in it."""
 
     name: str
     usual: bool

@@ -63,7 +63,7 @@ class MixedFederation(RealFederation):
         kind = self.kinds[cluster]
         if kind == "process":
             return self._open_images(cluster)
-        pool = {"slurm": "main-h100", "ray": "h100", "gridengine": "main-q-h100"}[kind]
+        pool = {"slurm": "main-h100", "ray": "h100", "gridengine": "main-q-cpu"}[kind]
         said: dict[str, Any] = {"scheduler": kind, "prices": [{"pool": pool, **PRICE}]}
         if kind == "slurm":
             assert self.slurm is not None
@@ -72,7 +72,7 @@ class MixedFederation(RealFederation):
             assert self.ray is not None
             said["ray"] = {"url": self.ray.url, "accelerator": "H100", "poll": "1s"}
         else:
-            said["gridengine"] = {"poll": "1s", "accelerator": "H100"}
+            said["gridengine"] = {"poll": "1s", "cards": "none"}  # for jobs that ask for none
         (self.agent_dir(cluster) / "agent.yaml").write_text(yaml.safe_dump(said))
 
     def _open_images(self, cluster: str) -> None:
