@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.api.problems import Problem
 from broker.api.services import Services
@@ -21,8 +22,7 @@ LOOK_AGAIN_PER_S = 20
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tradewind"'}
 
 
-@dataclass(frozen=True, slots=True)
-class Bearer:
+class Bearer(NamedTuple):
     """The holder of a token."""
 
     viewer: Viewer

@@ -140,7 +140,7 @@ class Leader:
             tasks.create_task(self._ticks(), name="leader-ticks")
 
     async def _follow_records(self) -> None:
-        changes = self._projection.follow()
+        changes = self._projection.follow((keys.JOBS, keys.INTENTS, *_MATTERS))
         self._look_at_everything()  # also what came while the books were loaded
         async for change in changes:
             if change is None:

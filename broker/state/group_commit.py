@@ -28,6 +28,7 @@ from federation.kv import (
 )
 
 ITEMS_MAX = 60
+_PUT_BYTES = 32  # what a put takes beside its key and value
 BYTES_MAX = 1_000_000  # under etcd's 1.5 MiB request limit with room for keys and compares
 
 
@@ -40,7 +41,7 @@ class _Item:
     txn: Txn
     size: int
     ops: int
-    keys: frozenset[str]
+    keys: set[str]
     done: asyncio.Future[TxnResult]
 
 
@@ -94,8 +95,7 @@ class GroupCommitter:
         if self._closed:
             raise StoreUnavailable("this committer is closed")
         done: asyncio.Future[TxnResult] = asyncio.get_running_loop().create_future()
-        ops = max(len(txn.compare), len(txn.then), len(txn.orelse))
-        self._waiting.append(_Item(txn, _size(txn), ops, _written(txn), done))
+        self._waiting.append(_item(txn, done))
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run(), name="group-commit")
         return done
@@ -192,18 +192,16 @@ def _fail(group: list[_Item], error: Exception) -> None:
             item.done.set_exception(error)
 
 
-def _written(txn: Txn) -> frozenset[str]:
-    return frozenset(
-        op.key for op in (*txn.then, *txn.orelse) if isinstance(op, Put | Delete)
-    )
-
-
-def _size(txn: Txn) -> int:
-    return sum(
-        len(op.value) + len(op.key) + 32
-        for op in (*txn.then, *txn.orelse)
-        if isinstance(op, Put)
-    )
+def _item(txn: Txn, done: asyncio.Future[TxnResult]) -> _Item:
+    size, written = 0, set()
+    for op in (*txn.then, *txn.orelse):
+        if isinstance(op, Put):
+            size += len(op.value) + len(op.key) + _PUT_BYTES
+            written.add(op.key)
+        elif isinstance(op, Delete):
+            written.add(op.key)
+    ops = max(len(txn.compare), len(txn.then), len(txn.orelse))
+    return _Item(txn, size, ops, written, done)
 
 
 __all__ = ["AmbiguousCommit", "GroupCommitter", "GuardFailed", "fill_first"]

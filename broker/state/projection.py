@@ -50,7 +50,7 @@ class Projection:
         self._listed: dict[str, Job] = {}
         self._attempts: dict[str, dict[str, Attempt]] = {}
         self._chunks: dict[str, set[str]] = {}
-        self._followers: set[asyncio.Queue[Change | None]] = set()
+        self._followers: dict[asyncio.Queue[Change | None], tuple[str, ...]] = {}
         self._listeners: set[asyncio.Queue[WatchBatch | None]] = set()
         self._expected: dict[str, tuple[bytes, Job]] = {}
         self.specs = ParsedSpecs()
@@ -130,9 +130,9 @@ class Projection:
             self._values[key] = (revision, value)
             self._kinds.setdefault(kind_of(key), set()).add(key)
         self._index(key, value)
-        change = Change(revision, index, key, value)
-        for queue in self._followers:
-            queue.put_nowait(change)
+        for queue, prefixes in self._followers.items():
+            if key.startswith(prefixes):
+                queue.put_nowait(Change(revision, index, key, value))
 
     def _known(self, key: str, value: bytes) -> Job | None:
         """The job this record is of, as we wrote it; None where others did."""
@@ -183,13 +183,16 @@ class Projection:
 
     # Followers ------------------------------------------------------------------------------------
 
-    def follow(self) -> AsyncGenerator[Change | None, None]:
-        """Every change from this call on; None = changes were missed, look at everything again.
+    def follow(
+        self, prefixes: tuple[str, ...] = (keys.ROOT,)
+    ) -> AsyncGenerator[Change | None, None]:
+        """Every change of keys that begin so, from this call on; None = changes were missed, look
+        at everything again.
 
         Iterate it, or its changes gather for ever.
         """
         queue: asyncio.Queue[Change | None] = asyncio.Queue()
-        self._followers.add(queue)
+        self._followers[queue] = prefixes
         return self._changes(queue)
 
     def batches(self) -> AsyncGenerator[WatchBatch | None, None]:
@@ -222,7 +225,7 @@ class Projection:
             while True:
                 yield await queue.get()
         finally:
-            self._followers.discard(queue)
+            self._followers.pop(queue, None)
 
     def _reset_followers(self) -> None:
         for queue in self._followers:

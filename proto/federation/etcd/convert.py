@@ -134,8 +134,12 @@ def txn_result(answer: pb.TxnResponse, txn: Txn, revision: int) -> TxnResult:
 
 
 def _op_results(
-    answers: Iterable[pb.ResponseOp], ops: Sequence[Op], revision: int
+    answers: Sequence[pb.ResponseOp], ops: Sequence[Op], revision: int
 ) -> tuple[OpResult, ...]:
+    if len(answers) != len(ops):
+        raise ValueError(f"{len(answers)} answers to {len(ops)} operations")
+    if all([type(op) is Put for op in ops]):  # whose answers say nothing, and cost to be looked at
+        return (_NOTHING,) * len(ops)
     results: list[OpResult] = []
     for answer, op in zip(answers, ops, strict=True):
         if isinstance(op, Put):
