@@ -208,6 +208,15 @@ class Floor:
         nodes = self.nodes[p]
         self._open[:, p] = nodes.room(self._sizes) if isinstance(nodes, LevelNodes) else PLENTY
 
+    def take_back(self, k: int, option: int, copies: int) -> None:
+        """Take back copies of an option of class k, in a pool counted by levels."""
+        case = self.case
+        pool = int(case.options.pool_index[option])
+        nodes = self.nodes[pool]
+        assert isinstance(nodes, LevelNodes)
+        nodes.remove(int(case.kind[option]), copies * case.facts.replicas[k])
+        self._take(k, pool, option, -copies, int(case.quotas.of_option[option]))
+
     def load(
         self, counts: Counts, known: Mapping[int, Packing], needed: Mapping[int, Sequence[int]]
     ) -> bool:

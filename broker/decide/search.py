@@ -20,6 +20,7 @@ from broker.decide.options import Floats, Integers
 from broker.decide.prices_lp import LpFailed
 from broker.decide.relaxation import Relaxation
 from broker.decide.repair import Guide, Repair
+from broker.decide.settling import settled
 from broker.decide.solver import Solve
 from broker.model.prices import Prices
 from broker.model.problem import Mode
@@ -96,6 +97,8 @@ class Search:
             self._improve(priced, repair_s if shared else left_s)
         elif priced is not None and not shared:
             priced = self._raise_and_cheapen(priced)
+        if priced is not None:
+            self._settle()
         by_floor = any(self._best is candidate for candidate in floor)
         self._priced = priced
         return self._searched(priced, by_floor=by_floor)
@@ -106,6 +109,7 @@ class Search:
         self._best = best
         if self._priced is not None:
             self._improve(self._priced, self._meter.left_s)
+            self._settle()
         return self._best
 
     def cheapen(self, best: Candidate) -> Searched | None:
@@ -118,7 +122,9 @@ class Search:
         cheap = self._cheapest(self._columns)
         if cheap is None:
             return None
-        return self._searched(self._raise_and_cheapen(cheap), by_floor=False)
+        priced = self._raise_and_cheapen(cheap)
+        self._settle()
+        return self._searched(priced, by_floor=False)
 
     def _raise_and_cheapen(self, priced: Priced) -> Priced:
         """Repairs for what tiers reach, then, with that held, for cost at prices of its own."""
@@ -270,6 +276,13 @@ class Search:
             guide = replace(guide, kept=self._kept, most_moved=most)
         repair = Repair(self._rows, self._best.counts, guide, self._solve, self._meter)
         self._adopt(repair.run(cpu_s))
+
+    def _settle(self) -> None:
+        """Move single copies to better places that have room left; of a plan that is followed, only
+        what it has not placed."""
+        counts = self._best.counts
+        movable = counts > 0 if self._kept is None else counts > self._kept
+        self._adopt(settled(self._case, self._best, self._gain, movable))
 
     # Parts --------------------------------------------------------------------------------------
 
