@@ -41,6 +41,7 @@ from broker.model.data import Datasets, Links
 from broker.model.fleet import ClusterView, Fleet, TenantPolicy
 from broker.model.jobs import Attempt, Job
 from broker.model.policies import Ruling
+from broker.model.topology import Topology
 from broker.sense.duplicates import duplicates
 from broker.sense.fleet import unusable
 from broker.sense.start_delay import StartDelays, StartEstimate
@@ -318,7 +319,7 @@ def _job(
         deadline_h=None if deadline_ms is None else max(deadline_ms - now_ms, 0) / 3_600_000,
         budget_usd=_usd(place.budget_micro_usd),
         extras_per_replica=_extras(spec, per_replica),
-        topology=pm.Topology(resources.topology or "cluster"),
+        topology=Topology(resources.topology or "cluster"),
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour
         ),

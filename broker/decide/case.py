@@ -8,13 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from broker.decide.bundles import Bundles, bundles_of
 from broker.decide.classes import JobClass
 from broker.decide.constraints import SHARED_CONSTRAINTS
+from broker.decide.forms import Forms
 from broker.decide.nodes import PLENTY, LevelNodes
 from broker.decide.options import Floats, Integers, Options, build_options
 from broker.decide.pairs import ClassRows, PairFigures, PoolColumns
 from broker.decide.prepared import Prepared, prepare
-from broker.decide.shapes import COLUMN_LIMIT, Amount, Counting, Shape, amount_of, build_shape
+from broker.decide.shapes import (
+    ALONE,
+    COLUMN_LIMIT,
+    Amount,
+    Counting,
+    Shape,
+    amount_of,
+    build_shape,
+)
 from broker.decide.tallies import Tally
 from broker.model.problem import Mode, Pool, Problem
 
@@ -57,7 +67,8 @@ class Case:
     replicas each pool can take at most; `kind[o]` is the kind of option o's replicas in its pool.
     `reward_usd[k]` is what placing one copy of class k is worth beside its priority: its value in
     scalar mode, and the lost work it saves if it runs now.
-    `lost_work_usd` is what would be lost were nothing placed.
+    `lost_work_usd` is what would be lost were nothing placed. `forms` are those that the problem
+    has instead of what was asked, None where it has none.
     """
 
     problem: Problem
@@ -72,6 +83,8 @@ class Case:
     lost_work_usd: float
     quotas: Quotas
     tallies: tuple[Tally, ...]
+    bundles: Bundles
+    forms: Forms | None = None
 
     @property
     def gang(self) -> tuple[int, ...]:
@@ -123,9 +136,15 @@ def build_case(problem: Problem, prepared: Prepared | None = None) -> Case:
         kind=kind,
         facts=_facts(classes),
         reward_usd=_values(problem, classes) + np.array(running, dtype=np.float64),
-        lost_work_usd=sum(c.count * lost for c, lost in zip(classes, running, strict=True)),
+        lost_work_usd=sum(
+            c.count * lost
+            for c, lost in zip(classes, running, strict=True)
+            if not c.job.form_of or c.job.form_of == c.job.id
+        ),
         quotas=_quotas(problem, classes, options),
         tallies=_tallies(rows, options),
+        bundles=bundles_of(problem, classes, options),
+        forms=prepared.forms,
     )
 
 
@@ -154,6 +173,7 @@ def _shapes(
     """The shape of each pool, and the kind of each option."""
     distinct = sorted(set(amount_by_class), reverse=True)
     index = {amount: i for i, amount in enumerate(distinct)}
+    alone = np.array([len(amount) == ALONE for amount in distinct], dtype=np.bool_)
     amount_id = np.array([index[amount] for amount in amount_by_class], dtype=np.int64)
     of_option = amount_id[options.class_index]
     asked = np.zeros((len(problem.pools), len(distinct)), dtype=np.bool_)
@@ -168,7 +188,8 @@ def _shapes(
             shapes.append(None)
             continue
         key = (asked[p].tobytes(), pool.accelerators_per_node)
-        alike = known.get(key) if _only_accelerators(pool) else None
+        plain = _only_accelerators(pool) and not alone[wanted].any()
+        alike = known.get(key) if plain else None
         if alike is not None:
             shape, row = alike
             shape = Shape(pool, shape.kinds, shape.kind_of, shape.counting, shape.levels)
@@ -176,7 +197,7 @@ def _shapes(
             shape = build_shape(pool, [distinct[i] for i in wanted.tolist()], columns)
             row = np.zeros(len(distinct), dtype=np.int64)
             row[wanted] = [shape.kind_of[distinct[i]] for i in wanted.tolist()]
-            if _only_accelerators(pool) and shape.counting is Counting.LEVELS:
+            if plain and shape.counting is Counting.LEVELS:
                 known[key] = (shape, row)
         if shape.counting is Counting.NODES:
             columns -= len(shape.kinds) * sum(group.count for group in pool.nodes)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from broker.decide.against import Against
 from broker.decide.case import build_case
 from broker.decide.constraints import responsible
 from broker.decide.constraints.constraint import Change, raised
 from broker.decide.floors import greedy
-from broker.decide.greedy import Floor
-from broker.decide.reasons import Reasons
 from broker.decide.terms import rounded_up
 from broker.model.problem import NodeGroup, Problem
 from federation.refusals import Refusal, RefusalCode
@@ -51,14 +50,13 @@ def can_start(problem: Problem) -> bool:
 def advise(problem: Problem) -> Advice | None:
     """What to change so that the one job of a problem with one pool starts there; None when no
     change known here is enough, or none is needed."""
-    (pool,), changes = problem.pools, list[Change]()
+    pool, changes = problem.pools[0], list[Change]()
     for _ in range(_ROUNDS):
         if can_start(problem):
             added = problem.pools[0].nodes[len(pool.nodes) :]
             found = Advice(pool.name, pool.cluster, tuple(changes), added)
             return found if changes else None
-        case = build_case(problem)
-        refusal = Reasons(case, Floor(case)).against(0, 0)[0]
+        refusal = Against(problem, problem.jobs[0]).pool(0)[0]
         changed = _undone(problem, refusal)
         if changed is None:
             return None

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from broker.model.problem import Job
 
-_MAPPED = ("accelerators", "excluded", "extras_per_replica")
+_MAPPED = ("accelerators", "excluded", "extras_per_replica", "topology_usd")
 _FIGURES = attrgetter(
     *(f.name for f in fields(Job) if f.name not in ("id", "count", *_MAPPED))
 )
@@ -68,8 +68,9 @@ def share_among_members(
 
 
 def _key(job: Job) -> Hashable:
-    # How a job spreads depends on its own copies alone.
-    own = "" if job.spread_max_per_cluster is None else job.id
+    # How a job spreads, and what its forms have in common, depends on its own copies alone.
+    spreads = job.spread_max_per_cluster is not None or job.one_per_node or job.form_of
+    own = job.id if spreads else ""
     return (own, _FIGURES(job), *(_frozen(value) for value in _MAPPINGS(job)))
 
 

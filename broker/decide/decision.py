@@ -22,6 +22,7 @@ from broker.decide.realise import pack_exactly
 from broker.decide.search import Search, Searched
 from broker.decide.shapes import Shape
 from broker.decide.solver import Solve, no_solver
+from broker.decide.unfold import in_forms, unfolded
 from broker.decide.verify import verify
 from broker.model.plan import Plan, PlanStatus
 from broker.model.problem import Mode, Problem
@@ -77,7 +78,12 @@ def decide(
     case = build_case(problem, prepared)
     sizes = (len(case.classes), len(case.options), len(problem.pools))
     meter = Meter(budget.cpu_s, budget.wall_s, sizes)
-    plan = _improved_plan(case, _Floors(case, solve), meter, warm or problem.warm)
+    warm = warm or problem.warm
+    if case.forms is not None:
+        warm = in_forms(case.forms, warm)
+    plan = _improved_plan(case, _Floors(case, solve), meter, warm)
+    if case.forms is not None:
+        plan = unfolded(case.forms, plan)
     violations = verify(problem, plan)
     if not violations:
         return plan
@@ -91,6 +97,8 @@ def decide_floor(problem: Problem, *notes: str) -> Plan:
     case = build_case(problem)
     floor = max(_Floors(case, no_solver).run(), key=lambda candidate: candidate.rank)
     plan = make_plan(case, floor, PlanStatus.FLOOR, None, notes)
+    if case.forms is not None:
+        plan = unfolded(case.forms, plan)
     violations = verify(problem, plan)
     if violations:
         raise NoVerifiedPlan(violations[0].text)

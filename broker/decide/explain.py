@@ -3,18 +3,19 @@ smallest change that would start it. Values only; rendering is for others."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from broker.decide.case import build_case
+from broker.decide.against import Against
 from broker.decide.changes import Advice, advise, can_start
-from broker.decide.greedy import Floor
 from broker.decide.objective import CostTerms, cost_terms
-from broker.decide.reasons import Reasons, distance, unheard
-from broker.decide.remaining import alone, left_over, without_its_places
+from broker.decide.reasons import distance, unheard
+from broker.decide.remaining import alone, left_over, nodes_closed_to, without_its_places
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Job, Pool, Problem
+from broker.model.topology import Topology
 from federation.refusals import Refusal, RefusalCode
 
 _ADVISED_POOLS = 40
@@ -110,13 +111,25 @@ def candidates(problem: Problem, job: Job, plan: Plan | None = None) -> tuple[Ca
     put this job."""
     left = problem if plan is None else left_over(problem, plan)
     job = job if plan is None else without_its_places(problem, plan, job)
+    left = left if plan is None else nodes_closed_to(job, left, plan)
     placed = () if plan is None else plan.assignments
-    chosen = {item.place: item.count for item in placed if item.job == job.id}
-    where, against = Geography(problem), _Against(left, job)
-    table = [
-        _candidate(where, job, pool, against.pool(index), chosen.get(pool.place, 0))
-        for index, pool in enumerate(against.pools)
-    ]
+    chosen: Counter[tuple[str, bool, float]] = Counter()
+    levels: dict[tuple[str, bool, float], Topology | None] = {}
+    for item in placed:
+        for pool_name in {part.pool for part in item.parts} or {item.pool}:
+            if item.job == job.id:
+                place = (pool_name, *item.place[1:])
+                chosen[place] += item.count
+                levels.setdefault(place, item.level)
+    where, against = Geography(problem), Against(left, job)
+    pays = bool(job.topology_usd) and job.replicas > 1
+    table = []
+    for index, pool in enumerate(against.pools):
+        one = job
+        if pays:
+            level = levels.get(pool.place) or against.level(index) or job.topology
+            one = replace(job, level_usd=job.topology_usd.get(level, 0.0))
+        table.append(_candidate(where, one, pool, against.pool(index), chosen[pool.place]))
     return tuple(sorted(table, key=_candidate_order))
 
 
@@ -129,7 +142,8 @@ def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
     """Why one more copy of a job, in the problem or not, does not start beside a plan."""
     waiting = sum(item.count for item in plan.unplaced if item.job == job.id)
     left, job = left_over(problem, plan), without_its_places(problem, plan, job)
-    against = _Against(left, job)
+    left = nodes_closed_to(job, left, plan)
+    against = Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
     queues = against.pools[len(left.pools) :]
     for index, pool in enumerate(against.pools):
@@ -154,18 +168,6 @@ def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
     return Explanation(job.id, waiting, tuple(nearest), advice)
 
 
-class _Against:
-    """All that stands against one copy of a job, beside what is taken already, by pool index; the
-    queues and the starts to come after all pools."""
-
-    def __init__(self, left: Problem, job: Job) -> None:
-        case = build_case(replace(left, jobs=(replace(job, count=1),)))
-        self._reasons = Reasons(case, Floor(case))
-        self.pools = case.problem.pools
-
-    def pool(self, index: int) -> tuple[Refusal, ...]:
-        """Reasons against a pool; `NOT_CHOSEN` alone where a copy could start."""
-        return tuple(self._reasons.against(0, index))
 
 
 def _candidate(
@@ -200,13 +202,23 @@ def _candidate_order(candidate: Candidate) -> tuple[bool, bool, float, str]:
 def _reason(left: Problem, job: Job, found: tuple[Refusal, ...], original: Pool) -> ClusterReason:
     """The reasons of one pool. `original` is the pool before the plan took its share."""
     standing = _STANDINGS.get(found[0].code, Standing.POLICY)
-    if found[0].code in (RefusalCode.NO_CAPACITY, RefusalCode.NO_CPUS, RefusalCode.NO_MEMORY):
+    if found[0].code in _WHEN_EMPTY:
         unlimited = replace(original, free_cpus=None, free_memory_gib=None)
         original = replace(original, queue=None)
         variants = [original, replace(unlimited, nodes=original.when_empty)]
         empty = any(can_start(replace(alone(left, job, pool), tenants=())) for pool in variants)
         standing = Standing.FITS_WHEN_EMPTY if empty else Standing.NEVER_FITS
     return ClusterReason(original.cluster, original.name, standing, found)
+
+
+_WHEN_EMPTY = (
+    RefusalCode.NO_CAPACITY,
+    RefusalCode.NO_CPUS,
+    RefusalCode.NO_MEMORY,
+    RefusalCode.RACK_TOO_SMALL,
+    RefusalCode.NODES_TAKEN,
+)
+"""Reasons that end when others do, if the pool is large enough at all."""
 
 
 def _nearness(reason: ClusterReason) -> tuple[int, tuple[int, str], int, str]:
@@ -253,6 +265,9 @@ _STANDINGS = {
     RefusalCode.MISSING_FEATURES: Standing.NEVER_FITS,
     RefusalCode.REPLICA_TOO_LARGE: Standing.NEVER_FITS,
     RefusalCode.GANG_TOO_LARGE: Standing.NEVER_FITS,
+    RefusalCode.RACK_TOO_SMALL: Standing.FITS_WHEN_EMPTY,
+    RefusalCode.POOL_TOO_SMALL: Standing.FITS_WHEN_EMPTY,
+    RefusalCode.NODES_TAKEN: Standing.FITS_WHEN_EMPTY,
     RefusalCode.DEADLINE_TOO_SOON: Standing.TIME,
     RefusalCode.RUNTIME_TOO_LONG: Standing.TIME,
     RefusalCode.DEFERRED: Standing.CHEAPER_LATER,

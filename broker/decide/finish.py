@@ -11,7 +11,7 @@ import numpy as np
 
 from broker.decide.case import Case, Counts
 from broker.decide.classes import share_among_members
-from broker.decide.packing import Packing, least_whole_nodes, pack, seat
+from broker.decide.packing import Packing, least_whole_nodes, narrowed, pack, seat
 from broker.decide.same_node import in_replicas
 from broker.decide.shapes import Counting, Shape
 from broker.model.plan import Assignment, NodeFill
@@ -46,6 +46,9 @@ def make_candidate(
     are used where no better one is found. None when a pool's replicas are not made to fit."""
     packings: dict[int, Packing] = {}
     whole: dict[int, int] = {}
+    whole_copies = case.bundles.trimmed(counts)
+    if whole_copies is not counts:
+        counts, known = whole_copies, _fewer(case, whole_copies, known)
     if case.problem.objective.fragmentation_usd_per_node == 0:
         pack_exactly = None
     for pool, demand in demands(case, counts).items():
@@ -106,6 +109,16 @@ def demands(case: Case, counts: Counts) -> dict[int, list[int]]:
     for pool in np.unique(pools).tolist():
         shape = case.shapes[pool]
         found[pool] = table[pool, : 0 if shape is None else len(shape.kinds)].tolist()
+    return found
+
+
+def _fewer(case: Case, counts: Counts, known: Mapping[int, Packing]) -> dict[int, Packing]:
+    """Packings that hold more, for what some copies need of them."""
+    found: dict[int, Packing] = {}
+    for pool, demand in demands(case, counts).items():
+        shape = case.shapes[pool]
+        if shape is not None and pool in known:
+            found[pool] = narrowed(shape, known[pool], demand)
     return found
 
 

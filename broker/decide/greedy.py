@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from broker.decide.bundles import Bundle
 from broker.decide.case import Case, Counts
 from broker.decide.nodes import PLENTY, LevelNodes, PackedNodes
 from broker.decide.options import Booleans, Floats, Integers
@@ -58,6 +60,8 @@ class Floor:
         """Place up to `wanted` copies of a class over some of its options in their order, or over
         all of them, the cheapest first; returns how many were."""
         case = self.case
+        if k in case.bundles.by_class:
+            return self._fill_bundles(k, wanted, options)
         quota = self._class_quota[k]
         if quota >= 0 and self._quota_left[quota] < case.facts.gang[k]:
             return 0
@@ -113,7 +117,59 @@ class Floor:
         return fits
 
     def place(self, k: int, option: int, wanted: int) -> int:
-        """Place up to `wanted` copies of an option of class k; returns how many were."""
+        """Place up to `wanted` copies of an option of class k; returns how many were. Members of
+        gangs go to other options as well, so that whole copies are placed."""
+        bundle = self.case.bundles.of.get(option) if self.case.bundles else None
+        if bundle is not None:
+            return self._place_members(k, bundle, wanted)
+        return self._place_one(k, option, wanted)
+
+    def _fill_bundles(self, k: int, wanted: int, options: Integers | None) -> int:
+        """Place up to `wanted` members of a class, copy by copy in the order of some options."""
+        bundles, left = self.case.bundles, wanted
+        some = bundles.by_class[k]
+        if options is not None:
+            some = tuple(dict.fromkeys(bundles.of[option] for option in options.tolist()))
+        for bundle in some:
+            left -= self._place_members(k, bundle, left)
+        return wanted - left
+
+    def _place_members(self, k: int, bundle: Bundle, wanted: int) -> int:
+        """Place up to `wanted` members of gangs; what is no whole copy in the end goes again."""
+        wanted -= wanted % bundle.size
+        placed: list[tuple[int, int, Any]] = []
+        left = wanted
+        for option in bundle.options:
+            nodes = self.nodes[self.case.options.pool_index.item(option)]
+            if not left or nodes is None:
+                continue
+            mark: Any = nodes.mark()
+            done = self._place_one(k, option, left)
+            if done:
+                placed.append((option, done, mark))
+                left -= done
+        surplus = (wanted - left) % bundle.size
+        while surplus and placed:
+            option, done, mark = placed.pop()
+            self._give_back(k, option, done, mark)
+            kept = self._place_one(k, option, max(done - surplus, 0))
+            left, surplus = left + done - kept, surplus - (done - kept)
+            if kept and surplus:  # packed anew, the nodes do not hold as many as before
+                self._give_back(k, option, kept, mark)
+                left, surplus = left + kept, surplus - kept
+            surplus %= bundle.size
+        return wanted - left
+
+    def _give_back(self, k: int, option: int, copies: int, mark: Any) -> None:
+        """Take away copies of an option, the nodes as they were when marked."""
+        case = self.case
+        p, local = case.options.pool_index.item(option), case.quotas.of_option.item(option)
+        nodes = self.nodes[p]
+        if nodes is not None:
+            nodes.back_to(mark)
+        self._take(k, p, option, -copies, local)
+
+    def _place_one(self, k: int, option: int, wanted: int) -> int:
         case = self.case
         options = case.options
         return self._place(

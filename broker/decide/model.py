@@ -1,7 +1,8 @@
 """The class-aggregated integer model as plain rows, without any solver.
 
 Columns: one per option (copies placed), then per pool what its counting of nodes needs. All lower
-bounds are 0. The rows are class counts, nodes, pool cpus and memory, quotas and tallies.
+bounds are 0. The rows are class counts, nodes, pool cpus and memory, quotas and tallies; and, where
+gangs are decided by their members, that these make whole copies.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from broker.decide.bundles import Bundle
 from broker.decide.case import Case
 from broker.decide.shapes import Counting, Shape, fits, room_of
 from broker.decide.whole_numbers import scale_row
@@ -66,6 +68,8 @@ def build_model(case: Case, *, relaxed: bool = False) -> Model:
     for k, job_class in enumerate(case.classes):
         members = range(first[k], first[k + 1])
         model.at_most([(option, 1) for option in members], job_class.count)
+    for bundle in case.bundles.all:
+        _bundle_rows(model, bundle)
     for pool, options in enumerate(by_pool):
         shape = case.shapes[pool]
         if shape is not None:
@@ -78,6 +82,14 @@ def build_model(case: Case, *, relaxed: bool = False) -> Model:
         for terms, most in tally.terms():
             model.at_most(terms, most)
     return model
+
+
+def _bundle_rows(model: Model, bundle: Bundle) -> None:
+    """The members are a multiple of those of a copy: a column counts the copies."""
+    members = [(option, 1) for option in bundle.options]
+    copies = model.column(sum(model.upper[option] for option in bundle.options) // bundle.size)
+    model.at_most([*members, (copies, -bundle.size)], 0)
+    model.at_most([(copies, bundle.size), *((option, -1) for option, _ in members)], 0)
 
 
 def _node_rows(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from broker.decide.packing import Packer, Packing, pack
+from broker.decide.packing import Packer, Packing, Run, pack
 from broker.decide.shapes import Shape
 
 PLENTY = 2**62
@@ -30,6 +30,12 @@ class Nodes(Protocol):
 
     def whole_nodes(self) -> int:
         """Whole nodes given to smaller replicas so far."""
+
+    def mark(self) -> object:
+        """How they stand, for `back_to`."""
+
+    def back_to(self, mark: Any) -> None:
+        """As they stood when marked."""
 
 
 class LevelNodes:
@@ -98,6 +104,15 @@ class LevelNodes:
         """Whole nodes given to smaller replicas so far: the least that would do."""
         return self._opened
 
+    def mark(self) -> tuple[list[int], int]:
+        """How they stand, for `back_to`."""
+        return self._used.copy(), self._whole_left
+
+    def back_to(self, mark: tuple[list[int], int]) -> None:
+        """As they stood when marked."""
+        self._used, self._whole_left = mark[0].copy(), mark[1]
+        self._recount()
+
     def _count(self, kind: int, replicas: int) -> None:
         size = self._sizes[kind]
         if size == self._full:
@@ -164,6 +179,14 @@ class PackedNodes:
     def whole_nodes(self) -> int:
         """Whole nodes given to smaller replicas so far."""
         return self._packer.whole_nodes()
+
+    def mark(self) -> tuple[list[Run], list[int]]:
+        """How they stand, for `back_to`."""
+        return list(self._packer.runs), self._demand.copy()
+
+    def back_to(self, mark: tuple[list[Run], list[int]]) -> None:
+        """As they stood when marked."""
+        self._packer.runs, self._demand = list(mark[0]), mark[1].copy()
 
     def start(self, packing: Packing, demand: Sequence[int]) -> None:
         """Start from a packing of a demand."""

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from broker.decide.level_packing import pack_levels
-from broker.decide.shapes import Amount, Counting, Shape, fits, less, room_of
+from broker.decide.shapes import ALONE, Amount, Counting, Shape, fits, less, room_of
 from broker.model.plan import NodeFill
 
 Who = TypeVar("Who", int, str)
@@ -60,8 +60,14 @@ class Packer:
 
     def capacity(self, kind: int) -> int:
         """Replicas of a kind that could still be added, were nothing else added."""
+        return sum(run.nodes * self._fit(kind, run) for run in self.runs)
+
+    def _fit(self, kind: int, run: Run) -> int:
+        """Replicas of a kind that fit beside what lies on a node of a run."""
         need = self.shape.kinds[kind]
-        return sum(run.nodes * fits(need, run.room) for run in self.runs)
+        if len(need) == ALONE and run.replicas[kind]:
+            return 0
+        return fits(need, run.room)
 
     def add(self, kind: int, replicas: int) -> bool:
         """Add replicas of one kind; False, with nothing changed, when they do not all fit."""
@@ -71,7 +77,7 @@ class Packer:
         larger = self._larger(need)
         while replicas > 0:
             index = min(
-                (i for i, run in enumerate(self.runs) if fits(need, run.room)),
+                (i for i, run in enumerate(self.runs) if self._fit(kind, run)),
                 key=lambda i: self._preference(self.runs[i], need, larger),
             )
             run = self.runs[index]
@@ -159,12 +165,15 @@ def _pack_levels(shape: Shape, demand: Sequence[int]) -> Packing | None:
 def _pack_rounded(shape: Shape, rounded: Shape, demand: Sequence[int]) -> Packing | None:
     """Pack by the rounded sizes, which succeeds whenever these fit."""
     found = pack(rounded, demand)
-    if found is None:
-        return None
+    return None if found is None else narrowed(shape, found, demand)
+
+
+def narrowed(shape: Shape, packing: Packing, demand: Sequence[int]) -> Packing:
+    """What a demand needs of a packing that holds it, by kinds of the same index."""
     starts = list(accumulate(group.count for group in shape.pool.nodes))
     chosen = [
         (bisect_right(starts, run.first), run.replicas, run.nodes)
-        for run in found.runs
+        for run in packing.runs
         if not run.empty
     ]
     return from_counts(shape, chosen, demand)

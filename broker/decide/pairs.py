@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.decide.classes import JobClass
-from broker.decide.shapes import amount_of
+from broker.decide.shapes import ALONE, amount_of
 from broker.decide.terms import SLACK
 from broker.model.problem import Job, NodeGroup, Problem
 
@@ -28,7 +28,7 @@ Table = Sequence[Sequence[float]]
 
 class PoolColumns:
     """One entry per pool. Pools alike in model, region and price kind share a `sort`; `of_sort` has
-    one pool of each sort."""
+    one pool of each sort. `home` is the pool that one is a rack of, or itself."""
 
     def __init__(self, problem: Problem) -> None:
         clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
@@ -42,6 +42,7 @@ class PoolColumns:
         self.cluster = integers(clusters[pool.cluster] for pool in pools)
         places = [problem.clusters[i] for i in self.cluster.tolist()]
         self.region = integers(regions[cluster.region] for cluster in places)
+        self.home = integers(self.index[pool.part_of or pool.name] for pool in pools)
         self.spot = truths(pool.spot for pool in pools)
         self.price = floats(pool.price_usd_per_accelerator_hour for pool in pools)
         self.node_size = floats(pool.accelerators_per_node for pool in pools)
@@ -83,7 +84,8 @@ class Room:
         amounts = [amount_of(job) for job in jobs]
         kinds = {amount: i for i, amount in enumerate(dict.fromkeys(amounts))}
         self.kind = integers(kinds[amount] for amount in amounts)
-        figures = np.array(list(kinds), dtype=np.float64).reshape(-1, 3)
+        rows = [(*kind[:3], np.inf if len(kind) < ALONE else 1.0) for kind in kinds]
+        figures = np.array(rows, dtype=np.float64).reshape(-1, 4)
         self.slots = _slots([pool.nodes for pool in problem.pools], figures)
         self._kinds, self._empty = figures, [pool.when_empty for pool in problem.pools]
         tenants = {tenant.name: i for i, tenant in enumerate(problem.tenants)}
@@ -96,7 +98,6 @@ class Room:
             for name, quota in tenant.cluster_quota.items():
                 if name in clusters:
                     self.cluster_quota[row, clusters[name]] = quota
-
 
     @cached_property
     def empty_slots(self) -> Floats:
@@ -115,6 +116,7 @@ class ClassRows:
         self.jobs = [item.job for item in classes]
         self.pools = pools
         self.count = floats(item.count for item in classes)
+        self.by_member = any(job.members > 1 for job in self.jobs)
 
     def some(self, rows: Sequence[int]) -> ClassRows:
         """A few of the rows, by index."""
@@ -272,7 +274,7 @@ class PairFigures:
     @cached_property
     def stays(self) -> Booleans:
         """Whether the job runs in the pool now."""
-        found: Booleans = self.by_row(self.rows.current) == self.pool
+        found: Booleans = self.by_row(self.rows.current) == self.pools.home[self.pool]
         return found
 
     def if_moved(self, name: str) -> Floats:
@@ -316,7 +318,8 @@ class PairFigures:
     @cached_property
     def egress_usd(self) -> Floats:
         """USD of bringing the input there."""
-        return np.where(self.stays, 0.0, self.rows.input[0][self.row, self.region])
+        usd = np.where(self.stays, 0.0, self.rows.input[0][self.row, self.region])
+        return usd / self.of_class("members") if self.rows.by_member else usd
 
     @cached_property
     def transfer_h(self) -> Floats:
@@ -392,8 +395,8 @@ def _slots(nodes: Sequence[Sequence[NodeGroup]], kinds: Floats) -> Floats:
     memory_gib = floats(limit(group.free_memory_gib) for group in groups)
     block = max(1, _SLOT_BLOCK // len(groups))
     for first in range(0, len(kinds), block):
-        size, need_cpus, need_gib = kinds[first : first + block].T[:, :, None]
-        fit = free // size
+        size, need_cpus, need_gib, most = kinds[first : first + block].T[:, :, None]
+        fit = np.minimum(free // size, most)
         fit = np.minimum(fit, times(cpus, need_cpus))
         fit = np.minimum(fit, times(memory_gib, need_gib))
         found[first : first + block, in_use] = np.add.reduceat(count * fit, starts, axis=1)

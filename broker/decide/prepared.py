@@ -14,13 +14,14 @@ import numpy as np
 
 from broker.decide.classes import JobClass, group_jobs
 from broker.decide.collecting import without_collecting
+from broker.decide.forms import Forms, formed
 from broker.decide.later_starts import with_later_starts
 from broker.decide.options import Integers, Pairs, price_pairs, starts_of
 from broker.decide.queues import with_queues
 from broker.decide.same_node import merged
 from broker.model.problem import Cluster, Pool, Problem
 
-_CAPACITY = ("nodes", "extras", "free_cpus", "free_memory_gib", "when_empty")
+_CAPACITY = ("nodes", "extras", "free_cpus", "free_memory_gib", "when_empty", "around")
 _MOVING = ("jobs", "pools", "clusters", "objective", "tenants", "now", "warm")
 _MOST_CHANGED = 0.25
 """Share of the pools from which on all pairs are computed anew: it is no more work."""
@@ -34,19 +35,24 @@ _OF_PROBLEM = attrgetter(*(f.name for f in fields(Problem) if f.name not in _MOV
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The classes of a problem and their pairs. `problem` has a pool for each queue and each start
-    to come, and gangs that share a node as one replica. `rows` has the class of each key."""
+    to come, gangs that share a node as one replica, and `forms` where there are any. `rows` has the
+    class of each key."""
 
     problem: Problem
     classes: tuple[JobClass, ...]
     pairs: Pairs
     rows: Mapping[Hashable, int]
+    forms: Forms | None = None
 
 
 @without_collecting()
 def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     """Group the jobs and price all pairs, taking over from `last` what is still true. Where
     regions, round trips or what lies between them have changed, everything is computed anew."""
-    problem = with_later_starts(with_queues(merged(problem)))
+    forms = formed(problem)
+    problem = with_later_starts(
+        with_queues(merged(problem if forms is None else forms.problem))
+    )
     classes = group_jobs(problem.jobs)
     rows = {item.key: k for k, item in enumerate(classes)}
     known = {} if last is None else last.rows
@@ -54,14 +60,14 @@ def prepare(problem: Problem, last: Prepared | None = None) -> Prepared:
     images = {classes[k].job.image for k in np.flatnonzero(before >= 0).tolist()}
     changed = None if last is None else changed_pools(problem, last.problem, images)
     if last is None or changed is None:
-        return Prepared(problem, classes, price_pairs(problem, classes), rows)
+        return Prepared(problem, classes, price_pairs(problem, classes), rows, forms)
     new = [item for item, row in zip(classes, before.tolist(), strict=True) if row < 0]
     pairs = _merged(last.pairs, price_pairs(problem, new), before)
     if len(changed):
         kept = np.flatnonzero(before >= 0)
         priced = price_pairs(problem, [classes[k] for k in kept.tolist()], changed)
         pairs = _repriced(pairs, priced, kept, changed)
-    return Prepared(problem, classes, pairs, rows)
+    return Prepared(problem, classes, pairs, rows, forms)
 
 
 def changed_pools(

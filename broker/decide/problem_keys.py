@@ -25,8 +25,9 @@ from broker.decide.strict_json import (
     truth,
     whole,
 )
-from broker.decide.warm_file import read_warm
-from broker.model.problem import Later, Mode, NodeGroup, PriceWindow, Queue, Topology, Window
+from broker.decide.warm_file import read_warm, topology
+from broker.model.problem import Later, Mode, NodeGroup, PriceWindow, Queue, Window
+from broker.model.topology import Topology
 
 T = TypeVar("T")
 W = TypeVar("W", Window, PriceWindow)
@@ -48,12 +49,9 @@ def _mode(value: Any, path: str) -> Mode:
     return Mode(value)
 
 
-def _topology(value: Any, path: str) -> Topology:
-    names = [level.value for level in Topology]
-    if value not in names:
-        hint = did_you_mean(value, names) if isinstance(value, str) else ""
-        raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
-    return Topology(value)
+def _by_level(value: Any, path: str) -> dict[Topology, float]:
+    found = mapped(amount)(value, path)
+    return {topology(level, f'{path}["{level}"]'): usd for level, usd in found.items()}
 
 
 def _instant(value: Any, path: str) -> str:
@@ -124,6 +122,7 @@ NODES_KEYS = {
     "free_accelerators": Key(whole, required=True),
     "free_cpus": Key(amount),
     "free_memory_gib": Key(amount),
+    "domain": Key(text, ""),
 }
 QUEUE_KEYS = {
     "start_s": Key(amount, required=True),
@@ -211,7 +210,10 @@ JOB_KEYS = {
     "apart_region": Key(text),
     "max_queue_s": Key(amount),
     "defer_h": Key(amount, 0.0),
-    "topology": Key(_topology, Topology.CLUSTER),
+    "topology": Key(topology, Topology.CLUSTER),
+    "topology_usd": Key(_by_level, {}),
+    "several_pools": Key(truth, default=False),
+    "one_per_node": Key(truth, default=False),
     "excluded": Key(text),
 }
 

@@ -13,6 +13,7 @@ from broker.decide.case import Case
 from broker.decide.constraints import SHARED_CONSTRAINTS, refusals
 from broker.decide.constraints.constraint import Beside
 from broker.decide.constraints.node_shape import too_large
+from broker.decide.constraints.several_pools import ONLY_TOGETHER
 from broker.decide.greedy import Floor
 from broker.decide.shapes import places
 from broker.decide.terms import Geography
@@ -35,6 +36,9 @@ _NEAREST_FIRST = (
     RefusalCode.SPREAD_LIMIT,
     RefusalCode.KEPT_APART,
     RefusalCode.REGION_TAKEN,
+    RefusalCode.NODES_TAKEN,
+    RefusalCode.RACK_TOO_SMALL,
+    RefusalCode.POOL_TOO_SMALL,
     RefusalCode.QUEUE_FULL,
     RefusalCode.LATER_FULL,
     RefusalCode.DEFERRED,
@@ -108,7 +112,7 @@ class Reasons:
         """Pools by how much of what is asked for they have, the most first."""
         pools = self.case.problem.pools
         if len(pools) <= MOST_POOLS:
-            return list(range(len(pools)))
+            return [index for index, pool in enumerate(pools) if not pool.stands_in_parts]
         asked = (frozenset(job.accelerators), job.regions)
         known = self._by_likelihood.get(asked)
         if known is not None:
@@ -130,7 +134,8 @@ class Reasons:
         """Pools by accelerator and region."""
         found: dict[tuple[str, str], list[int]] = defaultdict(list)
         for index, pool in enumerate(self.case.problem.pools):
-            found[pool.accelerator, self._where.region(pool)].append(index)
+            if not pool.stands_in_parts:
+                found[pool.accelerator, self._where.region(pool)].append(index)
         return found
 
     def _option(self, k: int, pool_index: int) -> int | None:
@@ -158,7 +163,28 @@ class Reasons:
             used=lambda cluster: self._used.get((job.tenant, cluster), 0),
             too_large=too_large(job, pool),
             left={} if option is None else floor.tallies.left(option),
+            elsewhere=self._elsewhere(job, pool) if free < job.replicas else 0,
         )
+
+    def _elsewhere(self, job: Job, pool: Pool) -> int:
+        """Places for a gang in the other pools of the cluster that have the same accelerator."""
+        if job.replicas == 1:
+            return 0
+        home, alike = pool.part_of or pool.name, (pool.cluster, pool.accelerator)
+        return sum(
+            places(job, other.nodes)
+            for other in self._by_cluster.get(alike, ())
+            if (other.part_of or other.name) != home and other.unusable in (None, ONLY_TOGETHER)
+        )
+
+    @cached_property
+    def _by_cluster(self) -> dict[tuple[str, str], list[Pool]]:
+        """Pools by cluster and accelerator."""
+        found: dict[tuple[str, str], list[Pool]] = defaultdict(list)
+        for pool in self.case.problem.pools:
+            if not pool.queue_of:
+                found[pool.cluster, pool.accelerator].append(pool)
+        return found
 
     def _not_worth(self, option: int, job: Job, pool: Pool) -> list[Refusal]:
         case = self.case

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from broker.decide.constraints.apart import kept_apart
 from broker.decide.constraints.apart_region import kept_out_of_region
-from broker.decide.constraints.extras import extras_of
+from broker.decide.constraints.several_pools import ONLY_TOGETHER
 from broker.decide.constraints.spread import spread_out
 from broker.decide.later_starts import hours_held, pool_of, with_less_room
 from broker.decide.terms import Geography
-from broker.model.plan import NodeFill, Plan
+from broker.model.plan import NodeFill, Part, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem, Queue, Tenant
+from broker.model.topology import Topology
 
 
 def left_over(problem: Problem, plan: Plan) -> Problem:
@@ -35,9 +36,12 @@ def left_over(problem: Problem, plan: Plan) -> Problem:
         if item.waits:
             pending[item.pool] += item.count if item.queued else 0
             continue
-        extras[item.pool].update(extras_of(job, item.count))
-        cpus[item.pool] += item.count * job.replicas * job.replica_cpus
-        memory[item.pool] += item.count * job.replicas * job.replica_memory_gib
+        for part in item.parts or (Part(item.pool, "", job.replicas),):
+            replicas = item.count * part.replicas
+            for name, each in job.extras_per_replica.items():
+                extras[part.pool][name] += replicas * each
+            cpus[part.pool] += replicas * job.replica_cpus
+            memory[part.pool] += replicas * job.replica_memory_gib
     return replace(
         problem,
         jobs=(),
@@ -75,14 +79,16 @@ def _held(problem: Problem, plan: Plan) -> dict[str, list[tuple[int, float, floa
 
 
 def alone(problem: Problem, job: Job, pool: Pool) -> Problem:
-    """The problem of one copy of one job in one pool."""
+    """The problem of one copy of one job in one pool; and in those beside it, where it is a gang
+    that may lie in several, or might if it said so."""
     cluster = next(c for c in problem.clusters if c.name == pool.cluster)
+    beside = _beside(problem, job, pool)
     here = job.current_pool == pool.name
     asked = replace(job, count=1, current_pool=pool.name if here else None)
     return replace(
         problem,
         jobs=(asked if pool.starts_h else replace(asked, defer_h=0.0),),
-        pools=(pool,),
+        pools=(pool, *beside),
         clusters=(cluster,),
         tenants=tuple(
             replace(
@@ -95,6 +101,49 @@ def alone(problem: Problem, job: Job, pool: Pool) -> Problem:
             if tenant.name == job.tenant
         ),
     )
+
+
+def _beside(problem: Problem, job: Job, pool: Pool) -> tuple[Pool, ...]:
+    if job.replicas == 1 or job.topology is not Topology.CLUSTER or pool.queue_of:
+        return ()
+    others = [
+        other
+        for other in problem.pools
+        if other.name != pool.name
+        and (other.cluster, other.accelerator) == (pool.cluster, pool.accelerator)
+        and other.unusable is None
+    ]
+    if job.several_pools:
+        return tuple(others)
+    return tuple(replace(other, queue=None, unusable=ONLY_TOGETHER) for other in others)
+
+
+def nodes_closed_to(job: Job, left: Problem, plan: Plan) -> Problem:
+    """What a plan leaves, without the nodes where a job has replicas that keep apart."""
+    if not job.one_per_node:
+        return left
+    closed: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for fill in plan.fills:
+        if any(name == job.id for name, _ in fill.contents):
+            closed[fill.pool].append((fill.first_node, fill.first_node + fill.nodes))
+    return replace(
+        left,
+        pools=tuple(
+            replace(pool, nodes=_closed(pool, closed[pool.name])) if pool.name in closed else pool
+            for pool in left.pools
+        ),
+    )
+
+
+def _closed(pool: Pool, spans: list[tuple[int, int]]) -> tuple[NodeGroup, ...]:
+    """The nodes of a pool, with nothing free on some of them; no group lies on both sides."""
+    found: list[NodeGroup] = []
+    first = 0
+    for group in pool.nodes:
+        taken = any(start <= first < end for start, end in spans)
+        found.append(replace(group, free_accelerators=0) if taken else group)
+        first += group.count
+    return tuple(found)
 
 
 def without_its_places(problem: Problem, plan: Plan, job: Job) -> Job:

@@ -207,6 +207,9 @@ class Repair:
         free = holding.left.copy()
         np.add.at(free, k, holding.counts[inside])
         may = free[k] > 0
+        if case.bundles:
+            # Members of a copy may lie outside these pools: they stay.
+            may &= ~np.isin(k, list(case.bundles.by_class))
         # What a copy has now: nothing if it waits, else the worst place in these pools.
         now = np.full(len(case.classes), np.inf)
         np.minimum.at(now, k[used], self._guide.worth[inside[used]])

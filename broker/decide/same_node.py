@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from broker.model.plan import NodeFill
-from broker.model.problem import Job, Problem, Topology
+from broker.model.plan import NodeFill, Plan
+from broker.model.problem import Job, Problem
+from broker.model.topology import Topology
 
 
 def merged(problem: Problem) -> Problem:
@@ -58,6 +61,76 @@ def in_gangs(fill: NodeFill, jobs: dict[str, Job]) -> NodeFill:
     """The other way round. A part of a gang counts as a whole one."""
     contents = tuple((name, -(-n // jobs[name].together)) for name, n in fill.contents)
     return replace(fill, contents=contents)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A problem and a plan in which copies that share a node by the plan are of a job of their own,
+    which asks for that; `wrong` says which of them do not."""
+
+    problem: Problem
+    plan: Plan
+    wrong: tuple[str, ...] = ()
+
+
+def told_by_gang(problem: Problem, plan: Plan) -> Told:
+    """A plan as `merged` needs it, where copies pay for the level that they share."""
+    told = [item for item in plan.assignments if item.level is Topology.NODE]
+    jobs = {job.id: job for job in problem.jobs if job.topology is not Topology.NODE}
+    told = [item for item in told if item.job in jobs]
+    if not told:
+        return Told(problem, plan)
+    left = Counter[tuple[str, str]]()
+    for item in told:
+        left[item.job, item.pool] += item.count
+    fills: list[NodeFill] = []
+    for fill in plan.fills:
+        fills += _split(fill, jobs, left)
+    short = [(job, pool, n) for (job, pool), n in left.items() if n]
+    wrong = tuple(f"{job} in {pool}: {n} copies share no node" for job, pool, n in short)
+    names = {item.job for item in told}
+    own = tuple(_alone(job) for job in problem.jobs if job.id in names)
+    items = tuple(
+        replace(item, job=_own(item.job)) if item in told else item for item in plan.assignments
+    )
+    made = replace(problem, jobs=(*problem.jobs, *own))
+    return Told(made, replace(plan, assignments=items, fills=tuple(fills)), wrong)
+
+
+def _own(name: str) -> str:
+    return f"{name} on one node"
+
+
+def _alone(job: Job) -> Job:
+    return replace(job, id=_own(job.id), topology=Topology.NODE)
+
+
+def _split(
+    fill: NodeFill, jobs: dict[str, Job], left: Counter[tuple[str, str]]
+) -> Iterator[NodeFill]:
+    """A fill with whole gangs, as many as are `left` to be found, told as what they are."""
+    gangs = {
+        name: n // jobs[name].replicas
+        for name, n in fill.contents
+        if left[name, fill.pool] and n >= jobs[name].replicas
+    }
+    if not gangs:
+        yield fill
+        return
+    nodes = fill.nodes
+    for name, each in gangs.items():
+        nodes = min(nodes, max(1, left[name, fill.pool] // each))
+    contents: list[tuple[str, int]] = []
+    for name, n in fill.contents:
+        found = min(gangs.get(name, 0), left[name, fill.pool])
+        left[name, fill.pool] -= found * nodes
+        own = found * jobs[name].replicas if found else 0
+        contents += [(_own(name), own)] if own else []
+        contents += [(name, n - own)] if n > own else []
+    yield replace(fill, nodes=nodes, contents=tuple(contents))
+    if nodes < fill.nodes:
+        rest = replace(fill, first_node=fill.first_node + nodes, nodes=fill.nodes - nodes)
+        yield from _split(rest, jobs, left)
 
 
 def _shares(job: Job) -> bool:

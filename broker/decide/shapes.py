@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import repeat
 
 from broker.decide.terms import SLACK
 from broker.model.problem import Job, NodeGroup, Pool
@@ -29,8 +30,12 @@ COLUMN_LIMIT = 10_000
 _SEARCH_STEPS = 100_000
 """Most steps of looking for patterns."""
 
-Amount = tuple[int, float, float]
-"""accelerators, cpus, memory in GiB: of one replica, or free on one node."""
+Amount = tuple[int, float, float] | tuple[int, float, float, int]
+"""accelerators, cpus, memory in GiB: of one replica, or free on one node. A replica with a fourth
+entry shares no node with others that have the same."""
+
+ALONE = 4
+"""How long the amount of such a replica is."""
 
 
 class Counting(Enum):
@@ -93,7 +98,10 @@ class Shape:
 
 def amount_of(job: Job) -> Amount:
     """What one replica takes."""
-    return (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib)
+    amount = (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib)
+    if not job.one_per_node:
+        return amount
+    return (*amount, int.from_bytes((job.form_of or job.id).encode(), "big"))
 
 
 def room_of(group: NodeGroup) -> Amount:
@@ -107,6 +115,8 @@ def room_of(group: NodeGroup) -> Amount:
 def fits(need: Amount, room: Amount) -> int:
     """How many replicas fit in a room."""
     times = room[0] // need[0]
+    if len(need) == ALONE and times > 1:
+        times = 1
     for index in (1, 2):
         if need[index] > 0 and times > 0 and need[index] * times > room[index]:
             times = int(room[index] / need[index])
@@ -137,7 +147,9 @@ def build_shape(pool: Pool, amounts: Sequence[Amount], most_columns: int = COLUM
     kind_of: dict[Amount, int] = {}
     index: dict[Amount, int] = {}
     for amount in distinct:
-        kind = (amount[0], amount[1] * cpus_bind, amount[2] * memory_binds)
+        kind: Amount = (amount[0], amount[1] * cpus_bind, amount[2] * memory_binds)
+        if len(amount) == 4 and _two_fit(pool, amount[0]):
+            kind = (*kind, amount[3])
         kind_of[amount] = index.setdefault(kind, len(index))
     kinds = tuple(sorted(index, reverse=True))
     rank = {kind: position for position, kind in enumerate(kinds)}
@@ -145,8 +157,9 @@ def build_shape(pool: Pool, amounts: Sequence[Amount], most_columns: int = COLUM
     kind_of = {amount: rank[old[position]] for amount, position in kind_of.items()}
     full = pool.accelerators_per_node
     small = sorted({kind[0] for kind in kinds if kind[0] < full})
+    alone = any(len(kind) == ALONE for kind in kinds)
     chain = all(large % little == 0 for little, large in zip(small, small[1:], strict=False))
-    if chain and not cpus_bind and not memory_binds:
+    if chain and not alone and not cpus_bind and not memory_binds:
         return Shape(pool, kinds, kind_of, Counting.LEVELS, tuple(small))
     patterns = enumerate_patterns(pool, kinds, PATTERN_LIMIT)
     if patterns is not None:
@@ -168,6 +181,11 @@ def _binds(pool: Pool, amounts: Sequence[Amount], figure: int) -> bool:
     )
 
 
+def _two_fit(pool: Pool, size: int) -> bool:
+    """Whether a node could take two replicas of a size."""
+    return any(group.free_accelerators >= 2 * size for group in pool.nodes)
+
+
 def _rounded(pool: Pool, kinds: Sequence[Amount]) -> Shape:
     """Sizes and nodes of `Shape.rounded`. cpus and memory are turned into accelerators at the rate
     of the pool as a whole: what a replica needs is rounded up, what a node has is rounded down."""
@@ -177,7 +195,9 @@ def _rounded(pool: Pool, kinds: Sequence[Amount]) -> Shape:
     blocks = [full]
     while blocks[-1] % 2 == 0:
         blocks.append(blocks[-1] // 2)
-    grown = [max(kind[0], *_needed(kind, rates)) for kind in kinds]
+    grown = [
+        full if len(kind) == ALONE else max(kind[0], *_needed(kind, rates)) for kind in kinds
+    ]
     sizes = [min((b for b in blocks if b >= size), default=full + 1) for size in grown]
     levels = tuple(sorted({size for size in sizes if size < full}))
     amounts: tuple[Amount, ...] = tuple((size, 0.0, 0.0) for size in sizes)
@@ -227,6 +247,11 @@ def enumerate_patterns(
     return tuple(found)
 
 
+def _another(kind: Amount, has: int, left: Amount) -> bool:
+    """Whether one more of a kind fits beside some of it."""
+    return bool(fits(kind, left)) and not (has and len(kind) == ALONE)
+
+
 def _maximal(room: Amount, kinds: Sequence[Amount], limit: int) -> list[tuple[int, ...]] | None:
     """Maximal fillings of a room; None when there are more than `limit` or too many to look at."""
     found: list[tuple[int, ...]] = []
@@ -236,7 +261,7 @@ def _maximal(room: Amount, kinds: Sequence[Amount], limit: int) -> list[tuple[in
         chosen, left = stack.pop()
         depth = len(chosen)
         if depth == len(kinds):
-            if any(chosen) and not any(fits(kind, left) for kind in kinds):
+            if any(chosen) and not any(map(_another, kinds, chosen, repeat(left))):
                 found.append(chosen)
             if len(found) > limit:
                 return None

@@ -37,7 +37,7 @@ class Geography:
         """Bringing the input of one copy to the pool."""
         if not job.input_gb or stays(job, pool):
             return 0.0
-        return job.input_gb * self._source(job, pool)[0]
+        return job.input_gb * self._source(job, pool)[0] / job.members
 
     def transfer_h(self, job: Job, pool: Pool) -> float:
         """Hours until the input of one copy is there."""
@@ -104,7 +104,7 @@ def hours_per_gb(gbps: float) -> float:
 
 def stays(job: Job, pool: Pool) -> bool:
     """Whether copies of a job run in a pool now; those that would wait before it do not."""
-    return job.current_pool == pool.name and not pool.queue_of
+    return job.current_pool == (pool.part_of or pool.name) and not pool.queue_of
 
 
 def within(used: float, limit: float | None) -> bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from broker.decide.constraints import PAIR_CONSTRAINTS, SHARED_CONSTRAINTS
 from broker.decide.constraints.constraint import Placed, Share
 from broker.decide.later_starts import pool_of
 from broker.decide.objective import TERMS
-from broker.decide.same_node import in_gangs, merged
+from broker.decide.same_node import in_gangs, merged, told_by_gang
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck, check_nodes
 from broker.decide.violations import Violation, ViolationKind
@@ -67,29 +67,36 @@ class _Verifier:
         yield from self._bound()
 
     def _share(self, item: Assignment) -> Share:
-        return Share(self.jobs[item.job], pool_of(self.pools[item.pool], item), item.count)
+        pool = pool_of(self.pools[item.pool], item)
+        return Share(self.jobs[item.job], pool, item.count, item.parts, item.level)
 
     def _nodes(self) -> NodeCheck:
-        problem = merged(self.problem)
-        if problem is self.problem:
-            return check_nodes(problem, self.plan)
-        jobs = {job.id: job for job in problem.jobs}
-        fills = tuple(in_gangs(fill, jobs) for fill in self.plan.fills)
-        return check_nodes(problem, replace(self.plan, fills=fills))
+        told = told_by_gang(self.problem, self.plan)
+        problem = merged(told.problem)
+        plan = told.plan
+        if problem is not told.problem:
+            jobs = {job.id: job for job in problem.jobs}
+            fills = tuple(in_gangs(fill, jobs) for fill in plan.fills)
+            plan = replace(plan, fills=fills, assignments=_as_merged(plan.assignments, jobs))
+        found = check_nodes(problem, plan)
+        found.together += told.wrong
+        return found
 
     def _references(self) -> Iterator[Violation]:
         plan = self.plan
-        seen: set[tuple[str, tuple[str, bool, float]]] = set()
+        seen: set[Hashable] = set()
         for item in plan.assignments:
-            if (item.job, item.place) in seen:
+            way = (item.job, item.place, item.parts, item.level)
+            if way in seen:
                 yield _reference(f"{item.job} in {item.pool} is assigned twice")
-            seen.add((item.job, item.place))
+            seen.add(way)
         names = [item.job for item in plan.assignments] + [item.job for item in plan.unplaced]
         names += [job for fill in plan.fills for job, _ in fill.contents]
         for name in names:
             if name not in self.jobs:
                 yield _reference(f"no job {name!r}")
         pools = [item.pool for item in plan.assignments] + [fill.pool for fill in plan.fills]
+        pools += [part.pool for item in plan.assignments for part in item.parts]
         for name in [*pools, *plan.whole_nodes]:
             if name not in self.pools:
                 yield _reference(f"no pool {name!r}")
@@ -115,17 +122,45 @@ class _Verifier:
         where = self.where
         checks = [(constraint.check, constraint) for constraint in PAIR_CONSTRAINTS]
         for index, share in enumerate(self.shares):
-            job, pool = share.job, share.pool
-            for check, constraint in checks:
-                if not check(where, job, pool):
-                    self.infeasible.add(index)
-                    text = f"{share.text}: {constraint.name}"
-                    yield Violation(ViolationKind.INFEASIBLE, text)
-                    break
+            pools: tuple[Pool, ...] = (share.pool,)
+            if len(share.parts) > 1:
+                pools = tuple(self.pools[name] for name in share.replicas)
+            yield from self._levels(share)
+            job = share.job
+            if share.level is not None:
+                job = replace(job, topology=share.level)
+            broken = (
+                constraint
+                for check, constraint in checks
+                for pool in pools
+                if not check(where, job, pool)
+            )
+            first = next(broken, None)
+            if first is not None:
+                self.infeasible.add(index)
+                yield Violation(ViolationKind.INFEASIBLE, f"{share.text}: {first.name}")
 
-    def _copy_usd(self, job: Job, pool: Pool) -> float:
-        where = self.where
-        return math.fsum([amount(where, job, pool) for amount in _AMOUNTS])
+    def _levels(self, share: Share) -> Iterator[Violation]:
+        """A job that pays for levels is told one, no worse than it takes; any other none."""
+        job = share.job
+        pays = bool(job.topology_usd) and job.replicas > 1
+        if pays != (share.level is not None):
+            yield Violation(ViolationKind.INFEASIBLE, f"{share.text}: which level?")
+        elif share.level is not None and share.level not in job.topology.and_better:
+            yield Violation(ViolationKind.INFEASIBLE, f"{share.text}: {share.level} is too far")
+
+    def _copy_usd(self, share: Share) -> float:
+        """USD of a copy; in several pools each counts for its part of the replicas."""
+        where, job, pool = self.where, share.job, share.pool
+        if share.level is not None:
+            job = replace(job, level_usd=job.topology_usd.get(share.level, 0.0))
+        if len(share.parts) < 2:
+            return math.fsum([amount(where, job, pool) for amount in _AMOUNTS])
+        return math.fsum(
+            replicas / job.replicas * amount(where, job, self.pools[name])
+            for name, replicas in share.replicas.items()
+            for amount in _AMOUNTS
+        )
 
     def _money(self, nodes: NodeCheck) -> Iterator[Violation]:
         plan, objective = self.plan, self.problem.objective
@@ -134,7 +169,7 @@ class _Verifier:
         left = {job.id: job.count for job in self.problem.jobs}
         for index, share in enumerate(self.shares):
             if index not in self.infeasible:
-                terms.append(share.copies * self._copy_usd(share.job, share.pool))
+                terms.append(share.copies * self._copy_usd(share))
             placed[share.job.priority] += share.accelerators
             left[share.job.id] -= share.copies
         running = (job for job in self.problem.jobs if job.current_pool is not None)
@@ -164,6 +199,20 @@ class _Verifier:
             yield Violation(ViolationKind.BOUND, f"objective {reached} is over the bound {bound}")
         elif self.plan.status is PlanStatus.OPTIMAL and reached < bound - tolerance:
             yield Violation(ViolationKind.BOUND, f"optimal, but {bound} may be possible")
+
+
+def _as_merged(items: Sequence[Assignment], jobs: dict[str, Job]) -> tuple[Assignment, ...]:
+    """Parts told in what `merged` made of their replicas."""
+    return tuple(
+        replace(
+            item,
+            parts=tuple(
+                replace(part, replicas=-(-part.replicas // jobs[item.job].together))
+                for part in item.parts
+            ),
+        )
+        for item in items
+    )
 
 
 def _reference(text: str) -> Violation:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from broker.model.plan import NodeFill, Plan
+from broker.model.plan import NodeFill, Part, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem
 
 _SLACK = 1e-9
@@ -21,10 +22,11 @@ _SEARCH_REPLICAS = 400
 @dataclass(slots=True)
 class NodeCheck:
     """What was found. `whole_nodes` is the total over all pools that `Plan.cost_usd` must
-    charge."""
+    charge; `together` is of copies that do not share a node as the plan says."""
 
     whole_nodes: int = 0
     packing: list[str] = field(default_factory=list)
+    together: list[str] = field(default_factory=list)
     fragmentation: list[str] = field(default_factory=list)
 
 
@@ -40,8 +42,11 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
     for item in plan.assignments:
         if item.waits:
             continue
-        replicas = item.count * jobs[item.job].replicas
-        wanted[item.pool][item.job] = wanted[item.pool].get(item.job, 0) + replicas
+        parts = item.parts or (Part(item.pool, "", jobs[item.job].replicas),)
+        for part in parts:
+            of_pool = wanted[part.pool]
+            of_pool[item.job] = of_pool.get(item.job, 0) + item.count * part.replicas
+    in_racks = {part.pool for item in plan.assignments for part in item.parts if part.rack}
     for pool in problem.pools:
         if pool.name in fills or pool.name in wanted:
             check.packing.extend(_packing(pool, fills[pool.name], wanted[pool.name], jobs))
@@ -54,7 +59,7 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
             taken
             and charged
             and not check.packing
-            and _fewer_do(pool, taken, wanted[pool.name], jobs)
+            and _fewer_in(pool, fills[pool.name], jobs, racks=pool.name in in_racks)
         ):
             check.fragmentation.append(f"{pool.name}: fewer than {taken} whole nodes would do")
     return check
@@ -135,6 +140,41 @@ def _whole_nodes_taken(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job]) 
 
 _Kind = tuple[int, float, float]
 """accelerators, cpus and memory of one replica."""
+
+
+def _fewer_in(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job], *, racks: bool) -> bool:
+    """Whether fewer whole nodes would do for what is on nodes: in one rack where copies are bound
+    to them. Not looked for where replicas keep apart."""
+    if any(jobs[name].one_per_node for fill in fills for name, _ in fill.contents):
+        return False
+    for rack in pool.racks if racks else (None,):
+        place = pool
+        if rack is not None:
+            place = replace(pool, nodes=tuple(g for g in pool.nodes if pool.rack(g) == rack))
+        here = list(_in_rack(pool, rack, fills))
+        wanted: dict[str, int] = defaultdict(int)
+        for fill in here:
+            for name, count in fill.contents:
+                wanted[name] += count * fill.nodes
+        taken = _whole_nodes_taken(place, here, jobs)
+        if taken and _fewer_do(place, taken, wanted, jobs):
+            return True
+    return False
+
+
+def _in_rack(pool: Pool, rack: str | None, fills: list[NodeFill]) -> Iterator[NodeFill]:
+    """What is on the nodes of one rack (None = of all), numbered as if there were no others."""
+    start, number = 0, 0
+    for group in pool.nodes:
+        end = start + group.count
+        if rack is None or pool.rack(group) == rack:
+            for fill in fills:
+                first = max(fill.first_node, start)
+                nodes = min(fill.first_node + fill.nodes, end) - first
+                if nodes > 0:
+                    yield replace(fill, first_node=number + first - start, nodes=nodes)
+            number += group.count
+        start = end
 
 
 def _fewer_do(pool: Pool, taken: int, wanted: dict[str, int], jobs: dict[str, Job]) -> bool:

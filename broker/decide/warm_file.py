@@ -7,18 +7,43 @@ from typing import Any
 from broker.decide.strict_json import (
     LARGEST,
     Key,
+    ProblemError,
     amount,
+    did_you_mean,
     listed,
     mapped,
     mapped_by_integer,
     read_keys,
+    shown,
     size,
     text,
     truth,
 )
-from broker.model.plan import Assignment
+from broker.model.plan import Assignment, Part
 from broker.model.prices import PoolPrice, Prices, TenantPrice
+from broker.model.topology import Topology
 from broker.model.warm import Warm
+
+
+def topology(value: Any, path: str) -> Topology:
+    """A level by its name. Raises `ProblemError`."""
+    names = [level.value for level in Topology]
+    if value not in names:
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
+        raise ProblemError(path, f"must be one of {', '.join(names)}, not {shown(value)}{hint}")
+    return Topology(value)
+
+
+PART_KEYS = {
+    "pool": Key(text, required=True),
+    "rack": Key(text, ""),
+    "replicas": Key(size, required=True),
+}
+
+
+def _part(value: Any, path: str) -> Part:
+    return Part(**read_keys(value, path, PART_KEYS))
+
 
 ASSIGNMENT_KEYS = {
     "job": Key(text, required=True),
@@ -26,6 +51,8 @@ ASSIGNMENT_KEYS = {
     "count": Key(size, 1),
     "queued": Key(truth, default=False),
     "start_h": Key(amount, 0.0),
+    "parts": Key(listed(_part), ()),
+    "level": Key(topology),
 }
 POOL_PRICE_KEYS = {
     "whole_node_usd": Key(amount, 0.0),
@@ -77,9 +104,18 @@ def read_warm(value: Any, path: str) -> Warm:
 def assignment_to_json(item: Assignment) -> dict[str, Any]:
     """An assignment as it is read again."""
     written: dict[str, Any] = {"job": item.job, "pool": item.pool, "count": item.count}
+    if item.queued:
+        written["queued"] = True
     if item.start_h:
         written["start_h"] = item.start_h
-    return {**written, "queued": True} if item.queued else written
+    if item.parts:
+        written["parts"] = [_part_to_json(part) for part in item.parts]
+    return written if item.level is None else {**written, "level": item.level.value}
+
+
+def _part_to_json(part: Part) -> dict[str, Any]:
+    written: dict[str, Any] = {"pool": part.pool, "replicas": part.replicas}
+    return {**written, "rack": part.rack} if part.rack else written
 
 
 def prices_to_json(prices: Prices) -> dict[str, Any]:

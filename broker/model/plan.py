@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from broker.model.prices import Prices
+from broker.model.topology import Topology
 from federation.refusals import Refusal
 
 
@@ -19,15 +20,29 @@ class PlanStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """`replicas` of a copy lie in one pool, and there in one rack where `rack` names it."""
+
+    pool: str
+    rack: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """`count` copies of a job go to one pool, or wait in its queue (`queued`), or for a start there
-    in `start_h` hours; at most one of each per job and pool."""
+    in `start_h` hours; at most one of each per job and pool. Where replicas are bound to racks, or
+    lie in several pools, `parts` says where those of each of these copies are (`pool` is the first
+    of them); `level` is what they share, where the job pays for it. There may then be one for each
+    way."""
 
     job: str
     pool: str
     count: int
     queued: bool = False
     start_h: float = 0.0
+    parts: tuple[Part, ...] = ()
+    level: Topology | None = None
 
     @property
     def place(self) -> tuple[str, bool, float]:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from broker.model.topology import Topology
 from broker.model.warm import Warm
 from federation.refusals import Refusal
 
-_EMPTY: dict[str, Any] = {}
+_EMPTY: dict[Any, Any] = {}
 
 
-def _nothing() -> Mapping[str, Any]:
+def _nothing() -> Mapping[Any, Any]:
     """One empty mapping for all: tens of thousands of jobs need none of their own."""
     return _EMPTY
 
@@ -30,14 +31,6 @@ class Mode(StrEnum):
     """Priority by priority from the highest the most placed weight; then the least cost."""
     SCALAR = "scalar"
     """The most value of what is placed minus all cost."""
-
-
-class Topology(StrEnum):
-    """What the replicas of a copy must share."""
-
-    NODE = "node"
-    RACK = "rack"
-    CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +61,13 @@ class Cluster:
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
     """`count` nodes that are alike. `free_cpus` and `free_memory_gib` bind on each of them;
-    None is no limit."""
+    None is no limit. `domain` is the rack or switch they share: that of the pool where empty."""
 
     count: int
     free_accelerators: int
     free_cpus: float | None = None
     free_memory_gib: float | None = None
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,8 @@ class Pool:
     for it instead. While deciding, a queue is a pool too (`as_queue`): `queue_of` is then the name
     of the pool it stands before, otherwise empty. `later` are the starts to come, in order (None:
     as its prices say, `broker.decide.later_starts`); each is a pool too then, as a queue that takes
-    `starts_h` hours.
+    `starts_h` hours. A rack of a pool may be one too (`decide.forms`): `part_of` is then the name
+    of that pool and `around` are all of its nodes.
     """
 
     name: str
@@ -157,6 +152,29 @@ class Pool:
     queue_of: str = ""
     later: tuple[Later, ...] | None = None
     starts_h: float = 0.0
+    part_of: str = ""
+    around: tuple[NodeGroup, ...] = ()
+
+    @property
+    def stands_in_parts(self) -> bool:
+        """Whether its racks stand for it."""
+        return bool(self.around) and not (self.part_of or self.queue_of)
+
+    @property
+    def racks(self) -> tuple[str, ...]:
+        """The racks or switches of its nodes, "" for those of which none is known; in order."""
+        return tuple(dict.fromkeys(self.rack(group) for group in self.nodes)) or (self.domain,)
+
+    @property
+    def one_rack(self) -> str:
+        """The rack or switch that all its nodes are in; empty where they are not, or none is
+        known."""
+        first, *others = self.racks
+        return "" if others else first
+
+    def rack(self, group: NodeGroup) -> str:
+        """The rack or switch that a group of its nodes shares; empty where none is known."""
+        return group.domain or self.domain
 
     def as_queue(self) -> Pool:
         """The queue before this pool, as a pool that nothing can fill."""
@@ -202,8 +220,15 @@ class Job:
     the job go to one cluster (None = any number), and of all jobs with the same `apart` at most one
     copy, or one to a region with the same `apart_region`. `excluded` maps a cluster to the reason
     why this job may not go there. It joins no queue that takes longer than `max_queue_s` (None =
-    any, 0 = none), and its start may be put off by `defer_h`. Replicas share what `topology` says.
-    While deciding, a gang that shares a node is one replica made of `together`.
+    any, 0 = none), and its start may be put off by `defer_h`. Replicas share what `topology` says,
+    or something better: `topology_usd` is what a copy costs by what its replicas share (a level
+    that is not in it costs nothing). With `several_pools` they may lie in several pools of one
+    cluster with the same accelerator. With `one_per_node` no node takes two replicas of the job
+    (where they share a node: two copies).
+    While deciding, a gang that shares a node is one replica made of `together`, and one that may
+    lie in several places is decided by `members`, of which so many make a copy; a job may have
+    several forms (`decide.forms`), `form_of` is then its id, `level_usd` what `topology_usd` has
+    for this form, `among` the pools it may go to and `scope` what the members of a copy share.
     """
 
     id: str
@@ -244,13 +269,26 @@ class Job:
     max_queue_s: float | None = None
     defer_h: float = 0.0
     topology: Topology = Topology.CLUSTER
+    topology_usd: Mapping[Topology, float] = field(default_factory=_nothing)
+    several_pools: bool = False
+    one_per_node: bool = False
     together: int = 1
+    members: int = 1
+    form_of: str = ""
+    level_usd: float = 0.0
+    among: frozenset[str] | None = None
+    scope: str = ""
     excluded: Mapping[str, Refusal] = field(default_factory=_nothing)
 
     @property
     def gang_accelerators(self) -> int:
         """Accelerators of one copy."""
         return self.replicas * self.accelerators_per_replica
+
+    @property
+    def units(self) -> int:
+        """Replicas as asked for that one of its copies, or of its members, stands for."""
+        return self.replicas * self.together
 
     @property
     def data_sources(self) -> tuple[str, ...]:

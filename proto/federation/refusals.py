@@ -43,6 +43,8 @@ class RefusalCode(StrEnum):
     NO_FENCE = "no_fence"
     TOPOLOGY = "topology"
     NO_RACK = "no_rack"
+    RACK_TOO_SMALL = "rack_too_small"
+    POOL_TOO_SMALL = "pool_too_small"
     REPLICA_TOO_LARGE = "replica_too_large"
     GANG_TOO_LARGE = "gang_too_large"
     RUNTIME_TOO_LONG = "runtime_too_long"
@@ -60,6 +62,7 @@ class RefusalCode(StrEnum):
     SPREAD_LIMIT = "spread_limit"
     KEPT_APART = "kept_apart"
     REGION_TAKEN = "region_taken"
+    NODES_TAKEN = "nodes_taken"
     BORROW_LIMIT = "borrow_limit"
     FAIR_SHARE = "fair_share"
     CAPACITY_HELD = "capacity_held"
@@ -129,6 +132,9 @@ _RETRY = (
     RefusalCode.SPREAD_LIMIT,
     RefusalCode.KEPT_APART,
     RefusalCode.REGION_TAKEN,
+    RefusalCode.NODES_TAKEN,
+    RefusalCode.RACK_TOO_SMALL,
+    RefusalCode.POOL_TOO_SMALL,
     RefusalCode.BORROW_LIMIT,
     RefusalCode.FAIR_SHARE,
     RefusalCode.CAPACITY_HELD,

@@ -20,11 +20,14 @@ from broker.decide.constraints.maintenance import MAINTENANCE
 from broker.decide.constraints.memory import MEMORY
 from broker.decide.constraints.model import MODEL
 from broker.decide.constraints.node_shape import NODE_SHAPE
+from broker.decide.constraints.one_per_node import ONE_PER_NODE
+from broker.decide.constraints.one_rack import ONE_RACK
 from broker.decide.constraints.price_cap import PRICE_CAP
 from broker.decide.constraints.queue import QUEUE
 from broker.decide.constraints.rack import RACK
 from broker.decide.constraints.region import REGION
 from broker.decide.constraints.round_trip import ROUND_TRIP
+from broker.decide.constraints.several_pools import SEVERAL_POOLS
 from broker.decide.constraints.spot import SPOT
 from broker.decide.constraints.spread import SPREAD
 from broker.decide.constraints.tenant_quota import TENANT_QUOTA
@@ -54,6 +57,9 @@ SHARED_CONSTRAINTS: tuple[SharedConstraint, ...] = (
     TENANT_QUOTA,
     CLUSTER_QUOTA,
     TOPOLOGY,
+    ONE_RACK,
+    ONE_PER_NODE,
+    SEVERAL_POOLS,
     NODE_SHAPE,
     CAPACITY,
     CPUS,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.decide.constraints.by_cluster import tally_by_region
+from broker.decide.constraints.by_cluster import one_copy, tally_by_region
 from broker.decide.constraints.constraint import Beside, Change, Placed, SharedConstraint
-from broker.decide.pairs import Floats, PairFigures
+from broker.decide.pairs import Floats, PairFigures, floats
 from broker.decide.tallies import Tally
 from broker.decide.violations import ViolationKind
 from broker.model.problem import Problem
@@ -21,13 +21,13 @@ def _most(pairs: PairFigures) -> Floats:
     jobs = pairs.rows.jobs
     if not any(job.apart_region for job in jobs):
         return np.full(1, np.inf)
-    return pairs.by_row(np.array([np.inf if job.apart_region is None else 1.0 for job in jobs]))
+    return pairs.by_row(floats(np.inf if job.apart_region is None else job.members for job in jobs))
 
 
 def _tallies(pairs: PairFigures) -> Iterator[Tally]:
     groups = [job.apart_region for job in pairs.rows.jobs]
     if any(groups):
-        yield tally_by_region(pairs, APART_REGION.name, groups, [1] * len(groups))
+        yield tally_by_region(pairs, APART_REGION.name, one_copy(pairs.rows.jobs, groups))
 
 
 def _check(placed: Placed) -> Iterator[str]:

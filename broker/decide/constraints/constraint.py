@@ -13,8 +13,9 @@ from broker.decide.tallies import Tally
 from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck
 from broker.decide.violations import ViolationKind
-from broker.model.plan import Assignment, NodeFill
+from broker.model.plan import Assignment, NodeFill, Part
 from broker.model.problem import Job, Pool, Problem, Tenant
+from broker.model.topology import Topology
 from federation.refusals import Refusal, RefusalCode
 
 
@@ -67,16 +68,33 @@ class PairConstraint:
 @dataclass(frozen=True, slots=True)
 class Share:
     """Copies of a job in a pool, in its queue (`Pool.as_queue`), or there later
-    (`Pool.as_later`)."""
+    (`Pool.as_later`). `parts` are those of each copy where the plan names them, `level` what it
+    says that the replicas share."""
 
     job: Job
     pool: Pool
     copies: int
+    parts: tuple[Part, ...] = ()
+    level: Topology | None = None
+
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """Replicas of each copy by the pool they lie in."""
+        found: dict[str, int] = {}
+        for part in self.parts or (Part(self.pool.name, "", self.job.replicas),):
+            found[part.pool] = found.get(part.pool, 0) + part.replicas
+        return found
 
     @property
     def accelerators(self) -> int:
         """Accelerators of all of them."""
         return self.copies * self.job.replicas * self.job.accelerators_per_replica
+
+    def accelerators_in(self, pool: str) -> int:
+        """Accelerators of all of them that are in one of its pools, or for the start of one."""
+        if not self.parts:
+            return self.accelerators
+        return self.copies * self.replicas.get(pool, 0) * self.job.accelerators_per_replica
 
     @property
     def text(self) -> str:
@@ -99,9 +117,10 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Beside:
     """One more copy of `job` in `pool`, beside what a plan holds: `places` for its replicas on
-    nodes, what is left of the pool's cpus and memory (infinite without a limit), what its tenant
-    has `used` in a cluster or (None) in all, why it is `too_large` for the pool even empty, and
-    what is `left` by the name of a tally (nothing known where the pair is no option)."""
+    nodes, and `elsewhere` in the pools alike of its cluster, what is left of the pool's cpus and
+    memory (infinite without a limit), what its tenant has `used` in a cluster or (None) in all, why
+    it is `too_large` for the pool even empty, and what is `left` by the name of a tally (nothing
+    known where the pair is no option)."""
 
     job: Job
     pool: Pool
@@ -112,6 +131,7 @@ class Beside:
     used: Callable[[str | None], int]
     too_large: tuple[Refusal, ...]
     left: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +156,7 @@ class SharedConstraint:
 def needs(job: Job) -> Hashable:
     """What a copy takes of nodes, cpus and memory."""
     replica = (job.accelerators_per_replica, job.replica_cpus, job.replica_memory_gib)
-    return (job.replicas, *replica)
+    return (job.replicas, job.one_per_node, *replica)
 
 
 def takes_of_quota(job: Job) -> Hashable:

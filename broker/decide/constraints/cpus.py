@@ -25,7 +25,7 @@ def _most(pairs: PairFigures) -> Floats:
 
 
 def _check(placed: Placed) -> Iterator[str]:
-    yield from over(placed, attrgetter("free_cpus"), _needed, "cpus")
+    yield from over(placed, attrgetter("free_cpus"), attrgetter("replica_cpus"), "cpus")
 
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:

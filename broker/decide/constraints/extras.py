@@ -52,6 +52,7 @@ def _tallies(pairs: PairFigures) -> Iterator[Tally]:
         have = [i for i, pool in enumerate(pools) if name in pool.extras and not pool.queue_of]
         of_pool = np.full(len(pools), -1, dtype=np.int64)
         of_pool[have] = np.arange(len(have))
+        of_pool = np.where(pairs.pools.queued, -1, of_pool[pairs.pools.home])
         units = pairs.by_row(_needed(pairs, name))
         row = np.where(units > 0, of_pool[pairs.pool], -1)
         yield Tally(_tally(name), tuple(pools[i].extras[name] for i in have), row, units)
@@ -63,18 +64,18 @@ def _tally(name: str) -> str:
 
 def _check(placed: Placed) -> Iterator[str]:
     used: dict[tuple[str, str], int] = defaultdict(int)
-    has: dict[tuple[str, str], int] = {}
+    pools = {pool.name: pool for pool in placed.problem.pools}
     for share in placed.shares:
         for name, each in share.job.extras_per_replica.items():
-            key = share.pool.name, name
-            has[key] = share.pool.extras.get(name, 0)
             if not share.pool.queue_of:
-                used[key] += share.copies * share.job.replicas * each
-            elif each and not has[key]:
+                for pool, replicas in share.replicas.items():
+                    used[pool, name] += share.copies * replicas * each
+            elif each and not share.pool.extras.get(name, 0):
                 yield f"{share.text}: there is no {name}"
-    for (pool, name), amount in used.items():
-        if amount > has[pool, name]:
-            yield f"{pool}: {amount} {name} used of {has[pool, name]}"
+    for (place, name), amount in used.items():
+        has = pools[place].extras.get(name, 0)
+        if amount > has:
+            yield f"{place}: {amount} {name} used of {has}"
 
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:

@@ -55,7 +55,7 @@ def _tallies(pairs: PairFigures) -> Iterator[Tally]:
     for nth in range(max(len(found) for found in starts.values())):
         some = {name: found[nth] for name, found in starts.items() if len(found) > nth}
         row_of = {name: row for row, name in enumerate(some)}
-        of_pool = np.array([row_of.get(pool.queue_of or pool.name, -1) for pool in pools])
+        of_pool = np.array([row_of.get(_home(pool), -1) for pool in pools])
         at_h = np.array([_hour(some, pool) for pool in pools])[pairs.pool]
         held = (begin_h <= at_h * (1 + SLACK)) & (end_h > at_h * (1 + SLACK))
         row = np.where(held, of_pool[pairs.pool], -1)
@@ -71,8 +71,13 @@ def _starts(pools: tuple[Pool, ...]) -> dict[str, list[Pool]]:
     return found
 
 
+def _home(pool: Pool) -> str:
+    """The pool that one stands before, or is a rack of; itself otherwise."""
+    return pool.queue_of or pool.part_of or pool.name
+
+
 def _hour(some: dict[str, Pool], pool: Pool) -> float:
-    start = some.get(pool.queue_of or pool.name)
+    start = some.get(_home(pool))
     return start.starts_h if start is not None else np.inf
 
 
@@ -83,13 +88,13 @@ def _tally(nth: int) -> str:
 def _check(placed: Placed) -> Iterator[str]:
     where = Geography(placed.problem)
     by_pool: dict[str, list[tuple[Share, float, float]]] = defaultdict(list)
-    put_off: set[str] = set()
+    put_off = {share.pool.place[0] for share in placed.shares if share.pool.starts_h}
     for share in placed.shares:
-        name, _, starts_h = share.pool.place
-        by_pool[name].append((share, *hours_held(where, share.job, share.pool)))
+        starts_h = share.pool.starts_h
+        held_h = hours_held(where, share.job, share.pool)
+        _note(by_pool, share, held_h)
         if not starts_h:
             continue
-        put_off.add(name)
         if not within(starts_h, share.job.defer_h):
             yield f"{share.text}: it may be put off by {share.job.defer_h:g} h"
         if share.pool.when_empty and places(share.job, share.pool.when_empty) < share.job.replicas:
@@ -97,7 +102,7 @@ def _check(placed: Placed) -> Iterator[str]:
     for pool in placed.problem.pools:
         for start in starts_of(pool) if pool.name in put_off else ():
             held = [
-                share.accelerators
+                share.accelerators_in(pool.name)
                 for share, from_h, until_h in by_pool[pool.name]
                 if holds_at(from_h, until_h, start.start_h)
             ]
@@ -108,6 +113,14 @@ def _check(placed: Placed) -> Iterator[str]:
         for share, _, _ in by_pool[pool.name] if pool.name in put_off else ():
             if share.pool.starts_h and share.pool.starts_h not in known:
                 yield f"{share.text}: no start is known then"
+
+
+def _note(
+    by_pool: dict[str, list[tuple[Share, float, float]]], share: Share, held_h: tuple[float, float]
+) -> None:
+    """Note some copies for each pool they lie in."""
+    for name in share.replicas if share.parts else (share.pool.place[0],):
+        by_pool[name].append((share, *held_h))
 
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:

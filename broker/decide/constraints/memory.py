@@ -25,7 +25,8 @@ def _most(pairs: PairFigures) -> Floats:
 
 
 def _check(placed: Placed) -> Iterator[str]:
-    yield from over(placed, attrgetter("free_memory_gib"), _needed_gib, "GiB of memory")
+    each = attrgetter("replica_memory_gib")
+    yield from over(placed, attrgetter("free_memory_gib"), each, "GiB of memory")
 
 
 def _refusals(beside: Beside) -> Iterator[Refusal]:

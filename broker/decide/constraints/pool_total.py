@@ -18,15 +18,17 @@ def over(
     needed: Callable[[Job], float],
     unit: str,
 ) -> Iterator[str]:
-    """Pools whose copies need more than the limit (None = none), by what a copy needs."""
+    """Pools whose copies need more than the limit (None = none), by what a replica needs."""
     used: dict[str, list[float]] = defaultdict(list)
-    limits: dict[str, float] = {}
+    limits = {pool.name: limit(pool) for pool in placed.problem.pools}
     for share in placed.shares:
-        pool = share.pool
-        most = limit(pool)
-        if most is not None and not pool.queue_of:
-            limits[pool.name] = most
-            used[pool.name].append(share.copies * needed(share.job))
+        if share.pool.queue_of:
+            continue
+        if not share.parts and limits[share.pool.name] is None:
+            continue
+        for pool, replicas in share.replicas.items():
+            if limits[pool] is not None:
+                used[pool].append(share.copies * replicas * needed(share.job))
     for name, uses in used.items():
         if not within(math.fsum(uses), limits[name]):
             yield f"{name}: {math.fsum(uses)} {unit} used of {limits[name]}"

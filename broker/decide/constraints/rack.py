@@ -1,4 +1,4 @@
-"""All replicas of a copy in one rack, where the job says so: in a pool known to be in one."""
+"""All replicas of a copy in one rack, where the job says so: only where racks are known at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from broker.decide.constraints.constraint import Change, Grain, PairConstraint
 from broker.decide.pairs import Booleans, PairFigures
 from broker.decide.terms import Geography
-from broker.model.problem import Job, Pool, Problem, Topology
+from broker.model.problem import Job, Pool, Problem
+from broker.model.topology import Topology
 from federation.refusals import Refusal, RefusalCode
 
 
@@ -24,7 +25,7 @@ def _mask(pairs: PairFigures) -> Booleans:
 
 
 def _check(_where: Geography, job: Job, pool: Pool) -> bool:
-    return job.topology is not Topology.RACK or job.replicas == 1 or bool(pool.domain)
+    return job.topology is not Topology.RACK or job.replicas == 1 or any(pool.racks)
 
 
 def _refusal(_where: Geography, _job: Job, pool: Pool) -> Refusal:

@@ -19,21 +19,30 @@ from broker.decide.constraints.constraint import (
 from broker.decide.pairs import Floats, PairFigures, floats, limit
 from broker.decide.tallies import Tally
 from broker.decide.violations import ViolationKind
-from broker.model.problem import Problem
+from broker.model.problem import Job, Problem
 from federation.refusals import Refusal, RefusalCode
 
 
 def _most(pairs: PairFigures) -> Floats:
-    most = floats(limit(job.spread_max_per_cluster) for job in pairs.rows.jobs)
+    most = floats(limit(job.spread_max_per_cluster) * job.members for job in pairs.rows.jobs)
     return pairs.by_row(most) if np.isfinite(most).any() else np.full(1, np.inf)
 
 
 def _tallies(pairs: PairFigures) -> Iterator[Tally]:
-    most = [job.spread_max_per_cluster for job in pairs.rows.jobs]
-    if any(figure is not None for figure in most):
-        # Jobs that spread are classes of their own.
-        groups = [row if figure is not None else None for row, figure in enumerate(most)]
-        yield tally_by_cluster(pairs, SPREAD.name, groups, [figure or 0 for figure in most])
+    jobs = pairs.rows.jobs
+    if any(job.spread_max_per_cluster is not None for job in jobs):
+        # Jobs that spread are classes of their own; all forms of one count together.
+        groups = [_group(job) for job in jobs]
+        units = [job.units if job.form_of else 1 for job in jobs]
+        limits = [
+            (job.spread_max_per_cluster or 0) * n * (job.members if job.form_of else 1)
+            for job, n in zip(jobs, units, strict=True)
+        ]
+        yield tally_by_cluster(pairs, SPREAD.name, (groups, limits, units))
+
+
+def _group(job: Job) -> str | None:
+    return None if job.spread_max_per_cluster is None else job.form_of or job.id
 
 
 def _check(placed: Placed) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""All replicas of a copy on one node, where the job says so."""
+"""All replicas of a copy on one node, where the job says so or pays for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from broker.decide.pairs import Floats, PairFigures
 from broker.decide.same_node import as_asked, as_one
 from broker.decide.shapes import places
 from broker.decide.violations import ViolationKind
-from broker.model.problem import Job, Problem, Topology
+from broker.model.problem import Job, Problem
+from broker.model.topology import Topology
 from federation.refusals import Refusal, RefusalCode
 
 
@@ -22,6 +23,7 @@ def _most(_pairs: PairFigures) -> Floats:
 
 
 def _check(placed: Placed) -> Iterator[str]:
+    yield from placed.nodes.together
     gangs = {share.job.id: share.job.replicas for share in placed.shares if _asks(share.job)}
     for fill in placed.fills:
         for name, replicas in fill.contents:

@@ -15,6 +15,7 @@ from broker.decide.objective.migration import MIGRATION
 from broker.decide.objective.preemption import PREEMPTION
 from broker.decide.objective.start_delay import START_DELAY
 from broker.decide.objective.term import Term
+from broker.decide.objective.topology import TOPOLOGY
 from broker.decide.terms import Geography
 from broker.model.problem import Job, Pool
 
@@ -27,6 +28,7 @@ TERMS: tuple[Term, ...] = (
     MIGRATION,
     LOST_WORK,
     PREEMPTION,
+    TOPOLOGY,
 )
 
 
@@ -42,6 +44,7 @@ class CostTerms:
     migration_usd: float
     lost_work_usd: float
     preemption_usd: float
+    topology_usd: float = 0.0
 
     @property
     def total_usd(self) -> float:

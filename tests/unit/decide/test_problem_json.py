@@ -79,6 +79,16 @@ def test_a_problem_of_the_running_broker_reads_back_the_same() -> None:
     assert first.excluded is second.excluded
 
 
+def test_where_the_replicas_of_gangs_lie_reads_back_the_same() -> None:
+    job = a_job(replicas=2, topology="rack", topology_usd={"rack": 3.0}, several_pools=True)
+    nodes = [{"free_accelerators": 8, "domain": "r1"}, {"free_accelerators": 8, "domain": "r2"}]
+    problem = problem_from_json(a_problem(jobs=[job], pools=[a_pool(nodes=nodes)]))
+    plan = decide(problem)
+    assert plan.assignments[0].level is not None and plan.assignments[0].parts
+    problem = replace(problem, warm=Warm(plan.assignments))
+    assert again(problem) == problem
+
+
 def test_the_plan_of_what_was_read_back_is_the_same() -> None:
     problem = live()
     assert decide(again(problem), Budget(cpu_s=1)) == decide(problem, Budget(cpu_s=1))
@@ -90,7 +100,8 @@ def test_every_field_of_a_problem_has_its_key() -> None:
         (pm.Problem, PROBLEM_KEYS), (pm.Objective, OBJECTIVE_KEYS), (pm.Cluster, CLUSTER_KEYS),
         (pm.Pool, POOL_KEYS), (pm.Tenant, TENANT_KEYS), (pm.Job, JOB_KEYS),
     ):  # fmt: skip
-        ours = {"per_node", "queue_of", "starts_h", "together"}
+        ours = {"per_node", "queue_of", "starts_h", "part_of", "around"}  # those of deciding
+        ours |= {"together", "members", "form_of", "level_usd", "among", "scope"}
         lost = {field.name for field in fields(kind)} - keys.keys() - ours
         assert not lost, f"{kind.__name__}: {lost}"
 
@@ -103,6 +114,7 @@ def test_every_field_of_a_problem_has_its_key() -> None:
         ({"exclusions": {"0": {"c0": {"code": "pausd"}}}}, "exclusions.0.c0.code"),
         ({"pools": [a_pool(unusable={"subject": "x"})]}, "pools[0].unusable.code"),
         ({"recorded": 3}, "recorded"),
+        ({"jobs": [a_job(topology_usd={"rak": 1})]}, "jobs[0].topology_usd.rak"),
     ],
 )
 def test_bad_reasons_are_told_with_their_path(changes: dict[str, Any], path: str) -> None:

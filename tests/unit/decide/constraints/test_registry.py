@@ -15,7 +15,10 @@ from broker.decide.objective import TERMS, CostTerms
 HERE = Path(__file__).parent
 MODULES = Path(constraints.__file__).parent
 NOT_ONE = {"__init__", "constraint", "pool_total", "by_cluster"}
-BRUTE_FORCE = HERE.parents[2] / "properties" / "test_decide_brute_force.py"
+BRUTE_FORCES = [
+    HERE.parents[2] / "properties" / name
+    for name in ("test_decide_brute_force.py", "test_gangs_brute_force.py")
+]
 BY_CALLER = {"usable", "exclusion"}
 """Their reasons are a caller's: they have no code of their own."""
 KEYS = {
@@ -36,6 +39,9 @@ KEYS = {
     "later": "later",
     "topology": "topology",
     "rack": "domain",
+    "one rack": "topology_usd",
+    "several pools": "several_pools",
+    "one per node": "one_per_node",
     "extras": "extras",
     "spread": "spread_max_per_cluster",
     "apart": "apart",
@@ -69,7 +75,8 @@ def test_a_constraint_is_in_the_brute_force(constraint: PairConstraint | SharedC
     assert constraint.codes
     strings = [
         node.value
-        for node in ast.walk(ast.parse(BRUTE_FORCE.read_text()))
+        for path in BRUTE_FORCES
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     assert strings.count(KEYS[constraint.name]) >= 2, "drawn and judged"
