@@ -55,12 +55,13 @@ class Floor:
         self._slot_of = np.array(self._slot, dtype=np.int64)
         self._open = case.room.copy()
         self.tallies = Running(case.tallies)
+        self._bundle_of = case.bundles.of
 
     def fill(self, k: int, wanted: int, options: Integers | None = None) -> int:
         """Place up to `wanted` copies of a class over some of its options in their order, or over
         all of them, the cheapest first; returns how many were."""
         case = self.case
-        if k in case.bundles.by_class:
+        if self._bundle_of and k in case.bundles.by_class:
             return self._fill_bundles(k, wanted, options)
         quota = self._class_quota[k]
         if quota >= 0 and self._quota_left[quota] < case.facts.gang[k]:
@@ -119,10 +120,20 @@ class Floor:
     def place(self, k: int, option: int, wanted: int) -> int:
         """Place up to `wanted` copies of an option of class k; returns how many were. Members of
         gangs go to other options as well, so that whole copies are placed."""
-        bundle = self.case.bundles.of.get(option) if self.case.bundles else None
-        if bundle is not None:
-            return self._place_members(k, bundle, wanted)
-        return self._place_one(k, option, wanted)
+        if self._bundle_of and option in self._bundle_of:
+            return self._place_members(k, self._bundle_of[option], wanted)
+        case = self.case
+        options = case.options
+        return self._place(
+            k,
+            wanted,
+            option,
+            options.pool_index.item(option),
+            case.kind.item(option),
+            options.most.item(option),
+            case.quotas.of_option.item(option),
+            options.cost_usd.item(option),
+        )
 
     def _fill_bundles(self, k: int, wanted: int, options: Integers | None) -> int:
         """Place up to `wanted` members of a class, copy by copy in the order of some options."""
@@ -170,18 +181,8 @@ class Floor:
         self._take(k, p, option, -copies, local)
 
     def _place_one(self, k: int, option: int, wanted: int) -> int:
-        case = self.case
-        options = case.options
-        return self._place(
-            k,
-            wanted,
-            option,
-            options.pool_index.item(option),
-            case.kind.item(option),
-            options.most.item(option),
-            case.quotas.of_option.item(option),
-            options.cost_usd.item(option),
-        )
+        (place,) = self._columns(np.array([option]))
+        return self._place(k, wanted, *place)
 
     def _room(self, k: int, p: int, wanted: int, local: int) -> int:
         """How many copies of a class, at most `wanted`, quotas and totals of a pool allow."""
