@@ -76,6 +76,8 @@ class Told:
 def told_by_gang(problem: Problem, plan: Plan) -> Told:
     """A plan as `merged` needs it, where copies pay for the level that they share."""
     told = [item for item in plan.assignments if item.level is Topology.NODE]
+    if not told:
+        return Told(problem, plan)
     jobs = {job.id: job for job in problem.jobs if job.topology is not Topology.NODE}
     told = [item for item in told if item.job in jobs]
     if not told:

@@ -122,23 +122,24 @@ class _Verifier:
         where = self.where
         checks = [(constraint.check, constraint) for constraint in PAIR_CONSTRAINTS]
         for index, share in enumerate(self.shares):
-            pools: tuple[Pool, ...] = (share.pool,)
-            if len(share.parts) > 1:
-                pools = tuple(self.pools[name] for name in share.replicas)
-            yield from self._levels(share)
-            job = share.job
-            if share.level is not None:
-                job = replace(job, topology=share.level)
-            broken = (
-                constraint
-                for check, constraint in checks
-                for pool in pools
-                if not check(where, job, pool)
-            )
-            first = next(broken, None)
-            if first is not None:
-                self.infeasible.add(index)
-                yield Violation(ViolationKind.INFEASIBLE, f"{share.text}: {first.name}")
+            if share.parts or share.level is not None or share.job.topology_usd:
+                yield from self._levels(share)
+            for job, pool in self._pairs(share):
+                for check, constraint in checks:
+                    if not check(where, job, pool):
+                        self.infeasible.add(index)
+                        text = f"{share.text}: {constraint.name}"
+                        yield Violation(ViolationKind.INFEASIBLE, text)
+                        break
+
+    def _pairs(self, share: Share) -> Sequence[tuple[Job, Pool]]:
+        """What must go together for a copy: its job, as it asks for its level, and its pools."""
+        job = share.job
+        if share.level is not None:
+            job = replace(job, topology=share.level)
+        if len(share.parts) < 2:
+            return ((job, share.pool),)
+        return [(job, self.pools[name]) for name in share.replicas]
 
     def _levels(self, share: Share) -> Iterator[Violation]:
         """A job that pays for levels is told one, no worse than it takes; any other none."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from broker.model.plan import NodeFill, Part, Plan
+from broker.model.plan import NodeFill, Plan
 from broker.model.problem import Job, NodeGroup, Pool, Problem
 
 _SLACK = 1e-9
@@ -38,14 +38,7 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
     fills: dict[str, list[NodeFill]] = defaultdict(list)
     for fill in plan.fills:
         fills[fill.pool].append(fill)
-    wanted: dict[str, dict[str, int]] = defaultdict(dict)
-    for item in plan.assignments:
-        if item.waits:
-            continue
-        parts = item.parts or (Part(item.pool, "", jobs[item.job].replicas),)
-        for part in parts:
-            of_pool = wanted[part.pool]
-            of_pool[item.job] = of_pool.get(item.job, 0) + item.count * part.replicas
+    wanted = _wanted(plan, jobs)
     in_racks = {part.pool for item in plan.assignments for part in item.parts if part.rack}
     for pool in problem.pools:
         if pool.name in fills or pool.name in wanted:
@@ -55,14 +48,30 @@ def check_nodes(problem: Problem, plan: Plan) -> NodeCheck:
         stated = plan.whole_nodes.get(pool.name, 0)
         if stated != taken:
             check.fragmentation.append(f"{pool.name}: {taken} whole nodes are taken, not {stated}")
+        elif not taken or not charged or check.packing:
+            continue
+        elif any(jobs[name].one_per_node for name in wanted[pool.name]):
+            continue  # not looked for where replicas keep apart
         elif (
-            taken
-            and charged
-            and not check.packing
-            and _fewer_in(pool, fills[pool.name], jobs, racks=pool.name in in_racks)
+            _fewer_in_a_rack(pool, fills[pool.name], jobs)
+            if pool.name in in_racks
+            else _fewer_do(pool, taken, wanted[pool.name], jobs)
         ):
             check.fragmentation.append(f"{pool.name}: fewer than {taken} whole nodes would do")
     return check
+
+
+def _wanted(plan: Plan, jobs: dict[str, Job]) -> dict[str, dict[str, int]]:
+    """Replicas by pool and job that must be on nodes."""
+    wanted: dict[str, dict[str, int]] = defaultdict(dict)
+    for item in plan.assignments:
+        if item.waits:
+            continue
+        parts = [(part.pool, part.replicas) for part in item.parts]
+        for pool, each in parts or ((item.pool, jobs[item.job].replicas),):
+            of_pool = wanted[pool]
+            of_pool[item.job] = of_pool.get(item.job, 0) + item.count * each
+    return wanted
 
 
 def _packing(
@@ -142,15 +151,11 @@ _Kind = tuple[int, float, float]
 """accelerators, cpus and memory of one replica."""
 
 
-def _fewer_in(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job], *, racks: bool) -> bool:
-    """Whether fewer whole nodes would do for what is on nodes: in one rack where copies are bound
-    to them. Not looked for where replicas keep apart."""
-    if any(jobs[name].one_per_node for fill in fills for name, _ in fill.contents):
-        return False
-    for rack in pool.racks if racks else (None,):
-        place = pool
-        if rack is not None:
-            place = replace(pool, nodes=tuple(g for g in pool.nodes if pool.rack(g) == rack))
+def _fewer_in_a_rack(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job]) -> bool:
+    """Whether fewer whole nodes would do for what is in one of its racks: copies may be bound to
+    them."""
+    for rack in pool.racks:
+        place = replace(pool, nodes=tuple(g for g in pool.nodes if pool.rack(g) == rack))
         here = list(_in_rack(pool, rack, fills))
         wanted: dict[str, int] = defaultdict(int)
         for fill in here:
@@ -162,12 +167,12 @@ def _fewer_in(pool: Pool, fills: list[NodeFill], jobs: dict[str, Job], *, racks:
     return False
 
 
-def _in_rack(pool: Pool, rack: str | None, fills: list[NodeFill]) -> Iterator[NodeFill]:
-    """What is on the nodes of one rack (None = of all), numbered as if there were no others."""
+def _in_rack(pool: Pool, rack: str, fills: list[NodeFill]) -> Iterator[NodeFill]:
+    """What is on the nodes of one rack, numbered as if there were no others."""
     start, number = 0, 0
     for group in pool.nodes:
         end = start + group.count
-        if rack is None or pool.rack(group) == rack:
+        if pool.rack(group) == rack:
             for fill in fills:
                 first = max(fill.first_node, start)
                 nodes = min(fill.first_node + fill.nodes, end) - first

@@ -26,12 +26,13 @@ def _check(placed: Placed) -> Iterator[str]:
     pools = {pool.name: pool for pool in placed.problem.pools}
     claimed: dict[tuple[str, str, str], int] = defaultdict(int)
     for share in placed.shares:
-        yield from _of_share(share, pools)
+        if (share.level or share.job.topology) is Topology.RACK:
+            yield from _of_share(share, pools)
         for part in share.parts:
             claimed[share.job.id, part.pool, part.rack] += share.copies * part.replicas
     found: dict[tuple[str, str, str], int] = defaultdict(int)
     jobs = {name for name, _, _ in claimed}
-    for fill in placed.fills:
+    for fill in placed.fills if jobs else ():
         contents = [(name, n) for name, n in fill.contents if name in jobs]
         for name, n in contents:
             for rack, nodes in _racks(pools[fill.pool], fill.first_node, fill.nodes):
@@ -44,8 +45,7 @@ def _check(placed: Placed) -> Iterator[str]:
 
 def _of_share(share: Share, pools: dict[str, Pool]) -> Iterator[str]:
     """Whether the replicas of a copy that is said to be in one rack are."""
-    level = share.level or share.job.topology
-    if level is not Topology.RACK or share.job.replicas == 1:
+    if share.job.replicas == 1:
         return
     racks = {
         (pools[part.pool].cluster, part.rack or pools[part.pool].one_rack) for part in share.parts

@@ -24,7 +24,10 @@ def over(
     for share in placed.shares:
         if share.pool.queue_of:
             continue
-        if not share.parts and limits[share.pool.name] is None:
+        if not share.parts:
+            if limits[share.pool.name] is not None:
+                replicas = share.copies * share.job.replicas
+                used[share.pool.name].append(replicas * needed(share.job))
             continue
         for pool, replicas in share.replicas.items():
             if limits[pool] is not None:
