@@ -79,7 +79,9 @@ class Effects:
         self._chains: dict[str, asyncio.Task[None]] = {}
         self._staging: dict[str, asyncio.Task[bool]] = {}
         self._loose: set[asyncio.Task[None]] = set()
-        self._warming = Warming(means.stager, means.blobs, lambda: not self._staging)
+        self._warming = Warming(
+            means.stager, means.blobs, means.scheduler, lambda: not self._staging
+        )
 
     def start(self, effect: act.Effect) -> None:
         """Begin; returns at once."""

@@ -114,7 +114,7 @@ def local_site(
         carrying = CarryServer(settings.state_dir, carry, clock) if carry else None
         cluster = Kubernetes(api, carrying)
         jobs_find = replace(batch, env=settings.env)  # and the PATH of the image they run in
-        scheduler = _OverHttp(jobs_find, cluster, clock, reached, cluster.close)
+        scheduler = _OfPods(jobs_find, cluster, clock, reached, cluster.close)
         cluster.news = scheduler.look_soon
         return LocalSite(scheduler, (), _KubernetesSite(settings.kubernetes, cluster))
     pools = site_pools(settings)
@@ -192,6 +192,15 @@ class _OverHttp(BatchScheduler):
     async def close(self) -> None:
         await super().close()
         await self._let_go()
+
+
+class _OfPods(_OverHttp):
+    """Its nodes can be had to fetch an image."""
+
+    async def prefetch(self, image: str) -> str:
+        """See `Prefetching`."""
+        assert isinstance(self._system, Kubernetes), "made for a site with Kubernetes"
+        return await self._system.prefetch(image)
 
 
 class _KubernetesSite:

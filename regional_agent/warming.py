@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from federation.refusals import Refusal
 from regional_agent.act.backends.https_blobs import HttpsBlobs
+from regional_agent.act.schedulers.port import LocalScheduler, Prefetching, SchedulerUnavailable
 from regional_agent.act.stage import Stager
 from regional_agent.session.actions import Warm
 
@@ -23,8 +24,15 @@ _log = logging.getLogger(__name__)
 class Warming:
     """Carries `Warm` out. `quiet` says that nothing more urgent is being fetched."""
 
-    def __init__(self, stager: Stager, blobs: HttpsBlobs, quiet: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        stager: Stager,
+        blobs: HttpsBlobs,
+        scheduler: LocalScheduler,
+        quiet: Callable[[], bool],
+    ) -> None:
         self._stager = stager
+        self._scheduler = scheduler
         self._blobs = blobs
         self._quiet = quiet
         self._waiting: deque[Warm] = deque()
@@ -77,11 +85,26 @@ class Warming:
 
     async def _warm(self, warm: Warm) -> None:
         for sha256, size_bytes in warm.blobs:
-            while not self._quiet():
-                await asyncio.sleep(LOOK_S)
-            if self._now is not warm:
+            if not await self._turn(warm):
                 return
             done = await self._stager.warm(sha256, size_bytes)
             if isinstance(done, Refusal):
                 _log.info("nothing more is fetched ahead for %s: %s", warm.job, done.text)
                 return
+        if warm.image and isinstance(self._scheduler, Prefetching) and await self._turn(warm):
+            await self._image(warm)
+
+    async def _turn(self, warm: Warm) -> bool:
+        """Wait until nothing else is fetched; whether it is still wanted then."""
+        while not self._quiet():
+            await asyncio.sleep(LOOK_S)
+        return self._now is warm
+
+    async def _image(self, warm: Warm) -> None:
+        assert isinstance(self._scheduler, Prefetching), "looked at before"
+        try:
+            trouble = await self._scheduler.prefetch(warm.image)
+        except SchedulerUnavailable as problem:
+            trouble = str(problem)
+        if trouble:
+            _log.info("the image of %s is not fetched ahead: %s", warm.job, trouble)

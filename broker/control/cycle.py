@@ -247,7 +247,7 @@ class Cycles:
                 applier.world,
                 applier,
                 {k: w.ruling.policies for k, w in by_job.items() if w.ruling and w.ruling.policies},
-                {k: blobs for k, w in by_job.items() if (blobs := blobs_of(w.spec))},
+                {k: b for k, w in by_job.items() if (b := blobs_of(w.spec)) or w.spec.image},
             )
         )
         return len(applier.placed)

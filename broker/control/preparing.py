@@ -29,6 +29,9 @@ CAPABILITY = "prepare"
 """What an agent that can do this says of itself."""
 LEAST_BYTES = 64 * 1024
 """Less is fetched in no time when the job comes."""
+REGISTRY, IMAGES = "docker://", "images"
+IMAGE_AGAIN_MS = 600_000
+"""For so long a site that was asked for an image is not asked for it again."""
 SITE_REQUESTS_MAX = 4
 SITE_BYTES_MAX = 256 * 2**20
 UNDER_WAY_MS = 120_000
@@ -64,6 +67,8 @@ class Preparer:
     def __init__(self, ports: PreparerPorts) -> None:
         self._ports = ports
         self._asked: dict[str, Asked] = {}
+        self._images: dict[tuple[str, str], int] = {}
+        """When a site was last asked to have an image."""
         self._newest: CycleRecord | None = None
         self._bell = asyncio.Event()
 
@@ -105,6 +110,9 @@ class Preparer:
 
     def _forget(self, fleet: Fleet, now_ms: int) -> None:
         """Drop what is over: jobs that wait no more, and places that take nothing now."""
+        self._images = {
+            key: at for key, at in self._images.items() if now_ms - at <= IMAGE_AGAIN_MS
+        }
         for job_id, asked in list(self._asked.items()):
             job, view = self._ports.books.job(job_id), fleet.clusters.get(Cluster(asked.cluster))
             closed = view is None or unusable(view, now_ms) is not None
@@ -116,7 +124,8 @@ class Preparer:
         full = merely_full(cycle.decided.plan)
         found: list[str] = []
         for job_id, blobs in cycle.blobs.items():
-            if job_id not in full or job_id in self._asked or sum(blobs.values()) < LEAST_BYTES:
+            little = sum(blobs.values()) < LEAST_BYTES and not self._image_of(job_id)
+            if job_id not in full or job_id in self._asked or little:
                 continue
             job = self._ports.books.job(job_id)
             if job is not None and _waits(job) and len(found) < JOBS_MAX:
@@ -143,7 +152,7 @@ class Preparer:
         if view is None or job is None or not _waits(job):
             return
         needed_bytes = missing_bytes(view, blobs, now_ms)
-        if needed_bytes >= LEAST_BYTES:
+        if needed_bytes >= LEAST_BYTES or self._is_new(view, self._image_of(job.id), now_ms):
             if not self._may_ask(view, needed_bytes, now_ms):
                 return
             command = self._ports.orders.prepare(job, expected.cluster)
@@ -153,8 +162,22 @@ class Preparer:
                 await self._ports.gateway.send(expected.cluster, [command])
             except SiteSilent:
                 return
+            self._images[expected.cluster, self._image_of(job.id)] = now_ms
             log.info("%s: %d bytes ahead to %s", job.id, needed_bytes, expected.cluster)
         self._asked[expected.job] = Asked(expected.cluster, now_ms, blobs)
+
+    def _image_of(self, job_id: str) -> str:
+        """The image of a registry that a job names; it comes with the spec that goes ahead."""
+        admitted: Admitted | None = self._ports.books.admitted(job_id)
+        image = (admitted.rules.spec.image or "") if admitted else ""
+        return image if image.startswith(REGISTRY) else ""
+
+    def _is_new(self, view: ClusterView, image: str, now_ms: int) -> bool:
+        """Whether a site that runs images was not asked for this one lately: thousands of jobs may
+        name the same."""
+        asked_ms = self._images.get((view.identity.name, image))
+        able = bool(image) and IMAGES in view.identity.capabilities
+        return able and (asked_ms is None or now_ms - asked_ms > IMAGE_AGAIN_MS)
 
     def _may_ask(self, view: ClusterView, needed_bytes: int, now_ms: int) -> bool:
         if CAPABILITY not in view.identity.capabilities or unusable(view, now_ms) is not None:

@@ -6,7 +6,7 @@ users and commands are left to the site: jobs alike are planned together, whoeve
 
 from __future__ import annotations
 
-from broker.model.fleet import FENCE, ONE_NODE, ClusterView
+from broker.model.fleet import FENCE, ONE_NODE, SINGLE_GANGS, ClusterView
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import (
@@ -23,6 +23,7 @@ def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> 
     return (
         _no_fence(spec, view)
         or _not_on_one_node(spec, view)
+        or _gangs_in_array(spec, view)
         or _limits(tenant, spec, view, now_ms)
     )
 
@@ -53,6 +54,20 @@ def _not_on_one_node(spec: JobSpec, view: ClusterView) -> Refusal | None:
         needed="a site that keeps a gang on one node",
         available=f"scheduler {view.identity.scheduler or 'unknown'}, which does not",
         advice="topology cluster",
+    )
+
+
+def _gangs_in_array(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """An array whose tasks are gangs does not go where only single gangs run."""
+    gangs = spec.array is not None and spec.resources.replicas > 1
+    if not gangs or SINGLE_GANGS not in view.identity.capabilities:
+        return None
+    return Refusal(
+        RefusalCode.UNSUPPORTED,
+        view.identity.name,
+        needed="a site that runs arrays of gangs",
+        available=f"scheduler {view.identity.scheduler or 'unknown'}, which runs gangs one by one",
+        advice="one job per gang",
     )
 
 

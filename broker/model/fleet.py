@@ -19,6 +19,9 @@ FENCE = "fence"
 ONE_NODE = "one_node"
 """Capability of a site that puts all members of a gang on one node, where the job says so."""
 
+SINGLE_GANGS = "single_gangs"
+"""What a site says of itself that runs gangs and arrays, but no arrays of gangs."""
+
 
 class ClusterState(StrEnum):
     """What the operators have decided about a cluster."""

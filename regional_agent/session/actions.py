@@ -169,12 +169,13 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """Fetch these blobs, (digest, bytes), into the cache when nothing else is to be fetched;
-    nothing comes of it but what the cache then holds."""
+    """Fetch these blobs, (digest, bytes), into the cache, and the image, when nothing else is to be
+    fetched; nothing comes of it but what is here then."""
 
     job: str
     ticket: bytes
     blobs: tuple[tuple[str, int], ...]
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "arrays"
     if placement.replicas > 1 and "gang" not in features:
         return "gangs"
+    if placement.tasks and placement.replicas > 1 and "single_gangs" in features:
+        return "arrays whose tasks are gangs"
     if on_one_node(spec) and "one_node" not in features:
         return "gangs on one node"
     if spec.image is not None and "images" not in features:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from federation.ids import is_prepare_uid
+from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
+from federation.site_limits import refuses_image
 from federation.tickets import Ticket
 from regional_agent.session.actions import (
     Actions,
@@ -20,6 +22,7 @@ from regional_agent.session.actions import (
 )
 from regional_agent.session.admission import (
     Admitted,
+    SiteRules,
     admit,
     check_ticket,
     not_taken,
@@ -203,6 +206,9 @@ def _accepted(dispatch_seq: int, reservation: Reservation | None) -> Accepted:
     return Accepted(dispatch_seq, tuple(nodes))
 
 
+REGISTRY = "docker://"
+
+
 # Prepare ---------------------------------------------------------------------------------------
 
 
@@ -229,8 +235,18 @@ def _prepare(site: Site, command: Prepare, now: Now, do: Actions) -> None:
     blobs = {file.sha256: file.size_bytes for file in admitted.spec.files}
     if admitted.spec.workdir is not None:
         blobs[admitted.spec.workdir.archive] = admitted.spec.workdir.size_bytes
-    if blobs:
-        do.effects.append(Warm(ticket.job, command.ticket, tuple(blobs.items())))
+    image = _image_ahead(admitted.spec, site.rules)
+    if blobs or image:
+        do.effects.append(Warm(ticket.job, command.ticket, tuple(blobs.items()), image))
+
+
+def _image_ahead(spec: JobSpec, rules: SiteRules) -> str:
+    """The image of a registry that the site would run; an archive comes with the job's files."""
+    image = spec.image or ""
+    may = "images" in rules.features and image.startswith(REGISTRY)
+    if not may or refuses_image(rules.policy.limits, rules.cluster, image) is not None:
+        return ""
+    return image
 
 
 # Adoption --------------------------------------------------------------------------------------

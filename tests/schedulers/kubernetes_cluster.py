@@ -23,6 +23,7 @@ from tests.schedulers.kubernetes_pods import (
 )
 
 TICK_S = 0.03
+HOSTNAME = "kubernetes.io/hostname"
 SET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABEL = "batch.kubernetes.io/job-name"
 INDEX_NOTE = "batch.kubernetes.io/job-completion-index"
@@ -121,7 +122,9 @@ class Cluster:
         self.store.add(
             self.store.nodes,
             {
-                "metadata": {"name": name, "labels": {f"{GPU}.product": product}},
+                "metadata": {"name": name, "labels": {
+                    f"{GPU}.product": product, HOSTNAME: name,
+                }},
                 "spec": {},
                 "status": {
                     "allocatable": amounts,
@@ -316,6 +319,8 @@ class Cluster:
         for name, node in self.store.nodes.items():
             if node["spec"].get("unschedulable") or not _may_go(pod, node):
                 continue
+            if self._kept_apart(pod, name):
+                continue
             free = {k: quantity(v) for k, v in node["status"]["allocatable"].items()}
             for other in self.store.pods.values():
                 holds = other["spec"].get("nodeName") == name
@@ -336,6 +341,18 @@ class Cluster:
             ]  # fmt: skip
             self.store.touch(pod)
         return False
+
+    def _kept_apart(self, pod: Object, node: str) -> bool:
+        """By pods there that it is not to share a node with."""
+        rules = ((pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}).get(
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        )
+        return any(
+            rule["labelSelector"]["matchLabels"].items() <= other["metadata"]["labels"].items()
+            for rule in rules or ()
+            for other in self.store.pods.values()
+            if other["spec"].get("nodeName") == node and other["status"]["phase"] not in TERMINAL
+        )
 
     def _claim(self, pod: Object, node: str) -> bool:
         """Allocate what its claims ask for of the node's devices, if there are enough."""
@@ -378,6 +395,10 @@ class Cluster:
         name = pod["metadata"]["name"]
         run = self._runs[name] = PodRun(pod, self.scratch)
         await run.start()
+        node = self.store.nodes[pod["spec"]["nodeName"]]
+        node["status"].setdefault("images", []).extend(
+            {"names": [container["image"]]} for container in pod["spec"]["containers"]
+        )
         self.ran.append(name)
         pod["status"] |= {"phase": "Running", "startTime": now(),
                           "containerStatuses": run.statuses}  # fmt: skip

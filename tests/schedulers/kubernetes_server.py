@@ -411,7 +411,7 @@ class KubernetesServer:
             faults[f"label {label}"] = not re.fullmatch(r"[\w.-]{0,63}", label)
         for each in job["metadata"].get("finalizers") or ():
             faults[f"finalizer {each}: no domain"] = "/" not in each
-        mounts = [m for c in pod["containers"] for m in c["volumeMounts"]]
+        mounts = [m for c in pod["containers"] for m in c.get("volumeMounts") or ()]
         mounted = {m["name"] for m in mounts}
         paths = [m.get("subPath", "") for m in mounts]
         faults["subPath: relative, without .."] = any(
@@ -423,7 +423,8 @@ class KubernetesServer:
         faults["containers: a name twice"] = len({c["name"] for c in pod["containers"]}) != len(
             pod["containers"]
         )
-        faults["volumeMounts: no such volume"] = mounted != {v["name"] for v in pod["volumes"]}
+        volumes = {v["name"] for v in pod.get("volumes") or ()}
+        faults["volumeMounts: no such volume"] = mounted != volumes
         wrong = [fault for fault, holds in faults.items() if holds]
         if wrong:
             raise Refused(422, "Invalid", f'Job.batch "{name}" is invalid: {"; ".join(wrong)}')

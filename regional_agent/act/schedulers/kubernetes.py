@@ -8,8 +8,10 @@ is on the agent's record, whoever deletes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import os
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
@@ -56,6 +58,7 @@ from regional_agent.kubernetes.manifest import (
     owned_by,
     service,
 )
+from regional_agent.kubernetes.prefetch import nodes_without, prefetching
 from regional_agent.kubernetes.told import JobTold, jobs_told
 from regional_agent.kubernetes.watched import Watched
 
@@ -63,8 +66,8 @@ _log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
-                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES,
-                      Feature.QUEUE, Feature.FENCE})  # fmt: skip
+                      Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES, Feature.QUEUE,
+                      Feature.FENCE, Feature.SINGLE_GANGS})  # fmt: skip
 INDEXED_SINCE = (1, 29)
 """Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
@@ -102,6 +105,8 @@ class Kubernetes:
         self._jobs = Watched(api.of_jobs(), lambda: self.news())
         self._pods = Watched(api.of_pods(), lambda: self.news())
         self._sets = Watched(api.of_jobsets(), lambda: self.news())
+        self.old = False
+        """It does not know Indexed Jobs whose elements fail one by one."""
         self.has_sets = False
         """Gangs are JobSets: the cluster has them, and we may make some."""
         self._may_watch = True
@@ -123,7 +128,8 @@ class Kubernetes:
         features = FEATURES if self.api.site.queue else FEATURES | {Feature.SET_SLICE}
         if self._carrying is not None:  # pods do not see the record of contact
             features -= {Feature.FENCE}
-        if found is None or tuple(map(int, found.groups())) < INDEXED_SINCE:
+        self.old = found is None or tuple(map(int, found.groups())) < INDEXED_SINCE
+        if self.old:
             # It would leave out fields it does not know, and run something else.
             features -= {Feature.ARRAY, Feature.GANG, Feature.SET_SLICE}
         self.has_sets = Feature.GANG in features and await self._may_make_sets()
@@ -252,6 +258,17 @@ class Kubernetes:
             if not taken:
                 return None
         return None
+
+    @_asking
+    async def prefetch(self, image: str) -> str:
+        """See `Prefetching`. A Job of that image may be at it already."""
+        name = image.removeprefix("docker://")
+        hosts = nodes_without(self.api.site, await self.api.nodes(), name)
+        if hosts and not self.old:
+            user = os.getuid(), os.getgid()
+            with contextlib.suppress(Conflict):
+                await self.api.create_job(prefetching(self.api.site, name, hosts, user))
+        return "this server is too old for that" if self.old else ""
 
     # Looking ------------------------------------------------------------------------------------
 

@@ -52,6 +52,8 @@ class Feature(StrEnum):
     """Jobs see neither the agent nor each other."""
     ONE_NODE = "one_node"
     """All members of a gang on one node, where the job says so."""
+    SINGLE_GANGS = "single_gangs"
+    """No arrays whose tasks are gangs; told, so that none is placed here."""
     IMAGES = "images"
     """Jobs may name the image they run in."""
     CONTROL_GROUPS = "control_groups"
@@ -284,6 +286,15 @@ class Imaging(Protocol):
     async def prepare_image(self, uid: str, image: str) -> Refusal | None:
         """Have an image here; submit does it too, where this was not asked before. Refuses what
         `submit` would refuse because of it."""
+
+
+@runtime_checkable
+class Prefetching(Protocol):
+    """A scheduler that can have an image fetched where jobs will run, before there is one."""
+
+    async def prefetch(self, image: str) -> str:
+        """Begin to; within bounds, and once for an image that is on its way. Why it cannot, empty
+        where it does or nothing is missing."""
 
 
 class LocalScheduler(Protocol):

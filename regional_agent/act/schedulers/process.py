@@ -120,6 +120,11 @@ class ProcessScheduler:
         had = await self._image(uid, image)
         return had if isinstance(had, Refusal) else None
 
+    async def prefetch(self, image: str) -> str:
+        """See `Prefetching`."""
+        refused = await self.prepare_image("ahead", image)
+        return "" if refused is None else refused.text
+
     async def _image(self, uid: str, image: str) -> Unpacked | Refusal:
         if self._settings.images is None:
             return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"the image {image}")

@@ -35,11 +35,15 @@ def contract_site(state: Path, url: str) -> KubernetesSite:
 
 def carried_site(state: Path, url: str) -> KubernetesSite:
     """No volume is shared: files are carried."""
+    return replace(contract_site(state, url), host_path="", carry=carry_on_loopback())
+
+
+def carry_on_loopback() -> Carry:
+    """By way of an agent on this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    carry = Carry(OWN_IMAGE, f"https://127.0.0.1:{port}", f"127.0.0.1:{port}")
-    return replace(contract_site(state, url), host_path="", carry=carry)
+    return Carry(OWN_IMAGE, f"https://127.0.0.1:{port}", f"127.0.0.1:{port}")
 
 
 class PodsRig(BatchRig):

@@ -3,20 +3,22 @@
 Its nodes must see the scratch directory of the tests under the same path (a cluster on this
 machine), and have an image with a shell (`TRADEWIND_TEST_KUBE_IMAGE`, else debian:12-slim). Where
 the control plane has no nodes, `TRADEWIND_TEST_KUBE_NODE=process` gives it one whose pods are
-processes of this host."""
+processes of this host. `TRADEWIND_TEST_KUBE_FILES=carry` shares no directory with them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from regional_agent.conformance.rig import Ability, Break
 from regional_agent.kubernetes.api import Conflict, KubernetesApi
 from regional_agent.kubernetes.kubeconfig import read_kubeconfig
 from regional_agent.kubernetes.site import KubernetesSite
-from tests.conformance.schedulers.kubernetes_rig import PodsRig
+from tests.conformance.schedulers.kubernetes_rig import PodsRig, carry_on_loopback
 from tests.schedulers.kubernetes_node import Node
 
 NAMESPACE = "tradewind-conformance"
@@ -38,6 +40,8 @@ class RealKubernetesRig(PodsRig):
             ca_file=access.ca_file, token_file=access.token_file, cert_file=access.cert_file,
             key_file=access.key_file,
         )  # fmt: skip
+        if os.environ.get("TRADEWIND_TEST_KUBE_FILES") == "carry":
+            self.site = replace(self.site, host_path="", carry=carry_on_loopback())
         self._node: asyncio.Task[None] | None = None
         self._kubelet: Node | None = None
 
@@ -59,14 +63,25 @@ class RealKubernetesRig(PodsRig):
             await self._begin()
         return KubernetesApi(self.site)
 
+    async def begun(self, uid: str) -> Counter[str]:
+        """See the rig; where files are carried, from the directories of pods of our own node."""
+        if self.site.carry is None or self._kubelet is None:
+            return await super().begun(uid)
+        found: Counter[str] = Counter()
+        for path in self._kubelet.scratch.glob(f"{uid}-*/*/work/began.*"):
+            found[path.name.removeprefix("began.")] += path.read_text().count("x")
+        return found
+
     @property
     def abilities(self) -> Mapping[Ability, Break]:
         return {Ability.REMOVE: self._remove}
 
     async def _remove(self, uid: str) -> None:
-        """By `kubectl delete job`."""
+        """By `kubectl delete job`, which deletes in the background."""
         assert self.system is not None
-        await self.system.api.delete_job(await self.local_id(uid))
+        path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{await self.local_id(uid)}"
+        how = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        await self.system.api.ask("DELETE", path, how)
 
     async def close(self) -> None:
         if self.system is not None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -175,19 +176,35 @@ def test_the_container_file_is_sound() -> None:
 
 
 @pytest.mark.slow
-def test_the_image_builds_where_its_base_is(tmp_path: Path) -> None:
-    if shutil.which("podman") is None:
+def test_the_image_builds_where_its_base_is_and_has_both_programs(tmp_path: Path) -> None:
+    """`TRADEWIND_TEST_BASE_IMAGE`: a base with Python and pip that podman has. Where podman needs
+    more words: `TRADEWIND_TEST_PODMAN` (its own), `..._BUILD`, `..._RUN` (of `build`, `run`)."""
+    podman, build, run = (
+        shlex.split(os.environ.get(f"TRADEWIND_TEST_PODMAN{of}", usual))
+        for of, usual in (("", "podman"), ("_BUILD", ""), ("_RUN", "--network none"))
+    )
+    if shutil.which(podman[0]) is None:
         pytest.skip("needs podman")
     base = os.environ.get("TRADEWIND_TEST_BASE_IMAGE") or instructions()[0][1].partition("=")[2]
-    there = subprocess.run(["podman", "image", "exists", base], capture_output=True)
+    there = subprocess.run([*podman, "image", "exists", base], capture_output=True)
     if there.returncode:
         pytest.skip(f"podman has no image {base} here")
     done = subprocess.run(
-        ["podman", "build", "-f", "deploy/containers/Containerfile", "-t", "tradewind-test",
+        [*podman, "build", *build, "-f", "deploy/containers/Containerfile", "-t", "tradewind-test",
          "--build-arg", f"PYTHON={base}", "."],
         cwd=ROOT, capture_output=True, text=True, timeout=1_200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2_000:]
+    for words, said in (
+        (["tradewind", "--help"], "submit"),
+        (["tradewind-agent", "--help"], "join"),
+        (["python", "-c", "import regional_agent.act.carry.pod, os; print(os.getuid())"], "10001"),
+    ):
+        done = subprocess.run(
+            [*podman, "run", "--rm", *run, "tradewind-test", *words],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0 and said in done.stdout, (words, done.stderr[-2_000:])
 
 
 def test_the_collector_uses_what_it_defines() -> None:

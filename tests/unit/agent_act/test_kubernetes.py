@@ -313,6 +313,31 @@ async def test_a_job_without_cards_is_kept_off_nodes_that_have_some(
     assert row.live is Live.PENDING and "Unschedulable" in row.text
 
 
+async def test_an_image_is_fetched_ahead_by_the_nodes_that_lack_it_and_by_no_other(
+    server: KubernetesServer, system: Kubernetes
+) -> None:
+    """A job that waits finds its image where it will run; nothing of that stays."""
+    await system.traits()
+    for name in ("node-2", "node-3"):
+        server.cluster.add_node(name)
+    nodes = server.cluster.store.nodes
+    nodes["node-3"]["spec"]["unschedulable"] = True
+    nodes["node-1"]["status"]["images"] = [{"names": ["registry.example/train:1"]}]
+    for _ in range(2):
+        assert await system.prefetch("docker://registry.example/train:1") == ""
+    (made,) = server.cluster.store.jobs.values()
+    for _ in range(200):
+        if nodes["node-2"]["status"].get("images"):
+            break
+        await asyncio.sleep(0.05)
+    assert nodes["node-2"]["status"]["images"] == [{"names": ["registry.example/train:1"]}]
+    assert "images" not in nodes["node-3"]["status"]
+    assert made["spec"]["ttlSecondsAfterFinished"] == 30 and made["spec"]["completions"] == 1
+    assert await system.queue() == (), "it is no job of anybody"
+    assert await system.prefetch("docker://registry.example/train:1") == ""
+    assert len(server.cluster.ran) == 1, "nobody is asked for what is there"
+
+
 @pytest.mark.parametrize(
     ("status", "error"),
     [(409, kube.Conflict), (410, kube.Expired), (422, kube.Invalid), (400, kube.Invalid),

@@ -9,7 +9,7 @@ from broker.control.build_problem import Waiting, World, build
 from broker.control.problem_pools import GIB
 from broker.decide.decision import decide
 from broker.decide.explain import explain_unplaced
-from broker.model.fleet import ONE_NODE, ClusterView, Fleet, NodeGroup, PoolCapacity
+from broker.model.fleet import ONE_NODE, SINGLE_GANGS, ClusterView, Fleet, NodeGroup, PoolCapacity
 from broker.model.plan import Plan
 from broker.model.policies import Ruling
 from broker.model.problem import Problem
@@ -76,3 +76,17 @@ def test_a_rack_is_a_pool_that_somebody_says_is_in_one() -> None:
         plan = decided(a_gang("rack"), replace(site, capacity=capacity))[1]
         assert bool(plan.assignments) is fits, domains
     assert unsupported(a_gang("rack")) == unsupported(a_gang("node")) == []
+
+
+def test_an_array_of_gangs_goes_past_a_site_that_runs_gangs_one_by_one() -> None:
+    """Refused before it is placed, not by the site after it was."""
+    tasks = a_gang("cluster").model_copy(update={"array": parse_job_spec(
+        {"run": "x", "tenant": "default", "array": "0-1"}).array})  # fmt: skip
+    alone = a_site("kube", 4)
+    alone = replace(alone, identity=replace(alone.identity, capabilities=(SINGLE_GANGS,)))
+    problem, plan = decided(tasks, alone)
+    assert plan.assignments == ()
+    (reason,) = explain_unplaced(problem, plan, JOB).reasons
+    assert reason.refusals[0].code is RefusalCode.UNSUPPORTED
+    assert "a site that runs arrays of gangs" in reason.refusals[0].text
+    assert decided(a_gang("cluster"), alone)[1].assignments, "a gang alone goes there"

@@ -122,6 +122,21 @@ async def test_no_site_is_asked_for_many_at_once(full: Federation) -> None:
         assert sum(place == name for place, _ in asked) <= SITE_REQUESTS_MAX
 
 
+async def test_an_image_goes_ahead_once_to_a_site_that_runs_images(tmp_path: Path) -> None:
+    """However many jobs name it."""
+    able = Site("s0", 1, hold=True, capabilities=(CAPABILITY, "images"))
+    made = await Federation.make(tmp_path, able)
+    await made.start()
+    (running,) = await submit(made, 1)
+    await until(lambda: phase(made, running) is JobPhase.RUNNING)
+    await submit(made, 5, image="docker://train:1")
+    await until(lambda: prepared(made))
+    await asyncio.sleep(1.5)
+    assert len(prepared(made)) == 1
+    await made.kill()
+    await made.sites.close()
+
+
 async def test_sites_that_do_not_know_how_are_not_asked(tmp_path: Path) -> None:
     fed = await Federation.make(tmp_path, Site("old", 1, hold=True))
     await fed.start()

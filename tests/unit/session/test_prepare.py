@@ -76,3 +76,14 @@ def test_the_job_itself_runs_as_if_nothing_had_been_prepared() -> None:
     world.send(dispatch(f"{JOB}-1", spec=SPEC))
     world.run_effects()
     assert world.kinds(f"{JOB}-1") == ["Accepted", "Prepared"]
+
+
+def test_the_image_of_a_registry_goes_ahead_where_images_run() -> None:
+    made = dispatch(prepare_uid(JOB), spec={"run": "true", "image": "docker://train:1"})
+    asked = Prepare(made.uid, made.ticket, made.spec)
+    assert site().send(asked) == [], "a site that runs none"
+    able = site()
+    able.talk.set_features(frozenset({"images"}))
+    assert able.send(asked) == [act.Warm(JOB, asked.ticket, (), "docker://train:1")]
+    made = dispatch(prepare_uid(JOB), spec={"run": "true", "image": "docker-archive:/srv/x.tar"})
+    assert able.send(Prepare(made.uid, made.ticket, made.spec)) == []
