@@ -38,14 +38,17 @@ def candidate_table(explanation: Explanation) -> Table:
         ),
         empty="no cluster was looked at",
     )  # fmt: skip
-    for candidate in _ordered(mappings(explanation.get("candidates"))):
+    rows = _ordered(mappings(explanation.get("candidates")))
+    egress, trips = (any(number(row.get(key)) for row in rows) for key in ("egress_usd", "rtt_ms"))
+    for candidate in rows:
         rate = usd(candidate.get("rate_usd_per_hour"))
         table.rows.append((
             _mark(candidate),
             text(candidate.get("cluster")), _place(candidate),
             text(candidate.get("accelerator")), _start_in(candidate),
             rate if rate == NONE else f"{rate}/h", usd(candidate.get("total_usd")),
-            usd(candidate.get("egress_usd")), milliseconds(candidate.get("rtt_ms")),
+            usd(candidate.get("egress_usd")) if egress else NONE,  # it has no inputs, or no users
+            milliseconds(candidate.get("rtt_ms")) if trips else NONE,
             _why_not(candidate),
         ))  # fmt: skip
     return table
@@ -58,7 +61,7 @@ def _place(candidate: Mapping[str, Any]) -> str:
 
 def _start_in(candidate: Mapping[str, Any]) -> str:
     """The middle, and what nine of ten starts keep, where that says more; where a place is taken,
-    after the wait for room, and `?` where no room is in sight."""
+    after the wait for room, and `?` where no room is in sight. Nothing where it cannot start."""
     usual = number(candidate.get("start_delay_s"))
     late = number(candidate.get("start_delay_p90_s"))
     room = candidate.get("room_in_s")
@@ -67,8 +70,16 @@ def _start_in(candidate: Mapping[str, Any]) -> str:
         late = (late or 0.0) + (number(room[1]) or 0.0)
     elif at(candidate, "why_not", "code") in ("no_capacity", "no_cpus", "no_memory"):
         return "?"
+    elif candidate.get("feasible") is False and (
+        at(candidate, "why_not", "code") not in _BY_START
+    ):
+        return NONE
     first, last = seconds(usual), seconds(late)
     return first if last in (NONE, first) else f"{first}-{last}"
+
+
+_BY_START = ("deadline_too_soon", "start_delay_exceeded")
+"""Refused because of when it would start."""
 
 
 def _mark(candidate: Mapping[str, Any]) -> str:
@@ -93,7 +104,13 @@ def _ordered(candidates: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _why_not(candidate: Mapping[str, Any]) -> str:
-    return _sentence(candidate.get("why_not"))
+    return _without_place(_sentence(candidate.get("why_not")), candidate)
+
+
+def _without_place(said: str, row: Mapping[str, Any]) -> str:
+    """A reason less the place it begins with, which stands in the row already."""
+    cluster, pool = text(row.get("cluster")), text(row.get("pool"))
+    return said.removeprefix(f"{cluster}/{pool}: ").removeprefix(f"{cluster}: ")
 
 
 def _sentence(reason: object) -> str:
@@ -120,7 +137,9 @@ def waiting_table(explanation: Explanation) -> Table:
         table.rows.append((
             text(reason.get("cluster")), text(reason.get("pool")),
             (standing if standing != NONE else text(reason.get("code"))).replace("_", " "),
-            text(reason.get("text")) if reason.get("change") else _sentence(reason),
+            _without_place(
+                text(reason.get("text")) if reason.get("change") else _sentence(reason), reason
+            ),
             text(reason.get("change")),
         ))  # fmt: skip
     return table.without_blank_columns()
@@ -238,13 +257,18 @@ def _decision(decision: Mapping[str, Any], now: Now) -> list[str]:
     line += f" in cycle {cycle}" if cycle != NONE else ""
     line += f": {status}"
     gap = number(decision.get("gap"))
-    if gap is not None:
+    if status == "optimal" and gap == 0:
+        line += ", no better plan exists"
+    elif gap is not None:
         line += f", within {gap:.2%} of the best possible"
     bound = usd(decision.get("bound_usd"))
     if bound != NONE:
         line += f" (objective {usd(decision.get('objective_usd'))}, bound {bound})"
-    spent = seconds(decision.get("cpu_s"))
-    return [f"{line}, {spent} of CPU time." if spent != NONE else f"{line}."]
+    spent_s = number(decision.get("cpu_s"))
+    if spent_s is None:
+        return [f"{line}."]
+    spent = milliseconds(spent_s * 1000) if spent_s < 1 else seconds(spent_s)
+    return [f"{line}, {spent} of CPU time."]
 
 
 def _others(others: Mapping[str, Any]) -> list[str]:
@@ -252,13 +276,17 @@ def _others(others: Mapping[str, Any]) -> list[str]:
              ("lower", "accelerators_lower"))  # fmt: skip
     parts = [f"{count(others[key])} at {name}" for name, key in names
              if number(others.get(key)) is not None]  # fmt: skip
-    return [f"Accelerators wanted or held by others: {', '.join(parts)} priority."] if parts else []
+    if parts and not any(number(others.get(key)) for _, key in names):
+        return ["No other job holds accelerators."]
+    return [f"Accelerators held by other jobs: {', '.join(parts)} priority."] if parts else []
 
 
 def price_notes(explanation: Explanation, now: Now) -> list[str]:
-    """Where the prices of the feasible candidates came from, once per source."""
+    """Where the prices came from that were compared, once per source: those of places that could
+    take the job, or that its kind of accelerator is at."""
     seen: dict[str, str] = {}
-    for candidate in mappings(explanation.get("candidates")):
+    rows = mappings(explanation.get("candidates"))
+    for candidate in [row for row in rows if row.get("total_usd") is not None] or rows:
         source = text(candidate.get("price_source"))
         if source != NONE:
             seen.setdefault(source, age(candidate.get("price_as_of_at"), now))

@@ -56,7 +56,10 @@ def verdict(told: Document) -> str:
     trials = mappings(told.get("trials"))
     weighed = max((number(trial.get("classes")) or 0.0 for trial in trials), default=0.0)
     if not weighed:
-        return "No job here has a weight: nothing depends on one."
+        return (
+            "No job here has a weight (value_of_time_usd_per_hour, latency_usd_per_ms of a job or "
+            "its policy): no choice depends on one."
+        )
     changed = [trial for trial in trials if number(trial.get("first_differs"))]
     if not changed:
         return "The first choice of every kind of job survives half and twice each weight."

@@ -20,7 +20,7 @@ def start_told(attempt: Mapping[str, Any]) -> str:
         line = f"start expected in {milliseconds(usual_s * 1000)}"
         parts.append(f"{line}, by {milliseconds(late_s * 1000)} in 9 of 10" if late_s else line)
     elif usual_s is not None:
-        parts.append("start of unknown length expected")
+        parts.append("nothing was known of starts there yet")
     if measured:
         parts.append(f"took {_measured(measured)}")
     return ", ".join(parts)

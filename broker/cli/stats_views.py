@@ -52,7 +52,8 @@ def _verdict(gain: Document) -> str:
     saved, more = number(gain.get("saved_usd")) or 0.0, _more(gain) or 0.0
     sooner = number(gain.get("sooner_s")) or 0.0
     if not number(gain.get("gaining")) and saved <= 0 and sooner <= 0:
-        return f"nothing gained over the greedy floor in {measured:,.0f} measured decisions"
+        floor = "the greedy floor (each job in turn to its cheapest place)"
+        return f"nothing gained over {floor} in {measured:,.0f} measured decisions"
     parts = []
     if saved:
         floor_usd = number(gain.get("floor_cost_usd"))

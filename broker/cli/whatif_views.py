@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.cli.exits import note
-from broker.cli.formatting import NONE, at, count, mapping, mappings, number, seconds, text, usd
+from broker.cli.formatting import (
+    NONE,
+    Now,
+    at,
+    count,
+    mapping,
+    mappings,
+    moment,
+    number,
+    seconds,
+    text,
+    usd,
+)
 from broker.cli.output import Column, Table, say, show
 from broker.cli.replay_views import percent
 
@@ -14,19 +26,24 @@ Document = Mapping[str, Any]
 _SIDES = ("today", "whatif")
 
 
-def show_worlds(told: Document, titles: tuple[str, str] = ("today", "what if")) -> None:
+def show_worlds(
+    told: Document, now: Now, titles: tuple[str, str] = ("today", "what if")
+) -> None:
     """All of an answer: both sides, what it comes to, and who moves."""
-    show(side_table(told, titles))
+    show(side_table(told, now, titles))
     say()
     for line in whatif_lines(told):
         say(line)
-    say()
-    show(move_table(told, titles).without_blank_columns())
+    if mappings(told.get("moves")):
+        say()
+        show(move_table(told, titles).without_blank_columns())
     for remark in told.get("notes") or ():
         note(f"note: {text(remark)}")
 
 
-def side_table(told: Document, titles: tuple[str, str] = ("today", "what if")) -> Table:
+def side_table(
+    told: Document, now: Now, titles: tuple[str, str] = ("today", "what if")
+) -> Table:
     """One line per figure, both sides in two columns."""
     table = Table((Column(""), *(Column(title, right=True) for title in titles)))
     tiers = {tier for name in _SIDES for tier in mapping(at(told, name, "placed"))}
@@ -43,7 +60,7 @@ def side_table(told: Document, titles: tuple[str, str] = ("today", "what if")) -
         row = [_put_off(told, name, cluster) for name in _SIDES]
         table.rows.append((f"put off in {cluster}", *row))
     for cluster in sorted(_clusters(told, "later")):
-        row = [_later(told, name, cluster) for name in _SIDES]
+        row = [_later(told, name, cluster, now) for name in _SIDES]
         table.rows.append((f"expected later in {cluster}", *row))
     table.rows.append(("decided", *(_decided(mapping(told.get(name))) for name in _SIDES)))
     return table
@@ -73,11 +90,11 @@ def _put_off(told: Document, name: str, cluster: str) -> str:
     return ", ".join(f"{copies} to {hour:.4g} h from now" for copies, hour in hours) or NONE
 
 
-def _later(told: Document, name: str, cluster: str) -> str:
+def _later(told: Document, name: str, cluster: str, now: Now) -> str:
     row = _row(told, name, "later", cluster)
     if not row:
         return NONE
-    first, last = text(row.get("first_at")), text(row.get("last_at"))
+    first, last = moment(row.get("first_at"), now), moment(row.get("last_at"), now)
     until = "" if first == last else f" to {last}"
     return f"{count(row.get('jobs'))} from {first}{until}"
 
@@ -91,6 +108,8 @@ def whatif_lines(told: Document) -> list[str]:
     """Who moves and what it costs, in a line or two."""
     more = number(told.get("difference_usd")) or 0.0
     moved = number(told.get("moved")) or 0.0
+    if not moved and not round(more, 4):
+        return ["No job goes elsewhere, and the cost is the same."]
     one = moved == 1
     jobs = "1 job goes" if one else f"{moved:,.0f} jobs go"
     cost = "for the same cost" if not round(more, 4) else (

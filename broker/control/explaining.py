@@ -154,7 +154,8 @@ class Explainer:
         if runs is None or row is None:
             return None
         start = start_of(row) or (0.0, 0.0)
-        tasks, at_once = (spec.array.tasks.count if spec.array else 1), max(row["copies"], 1)
+        tasks = spec.array.tasks.count if spec.array else 1
+        at_once = max(sum(each["copies"] for each in answer["candidates"]), 1)
         found = ending(start, runs, now_ms, tasks, at_once)
         more = [] if spec.array else alternatives(answer["candidates"], row, runs, now_ms)
         more += await self._on_more_nodes(job, spec, answer["chosen"], runs)

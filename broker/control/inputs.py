@@ -149,7 +149,7 @@ def _no_way(part: Part, view: ClusterView) -> Refusal:
         RefusalCode.DATA_MISSING,
         view.identity.name,
         needed=f"{part.name} in {view.identity.region}",
-        available=f"it lies in {lies}, and no link from there is stated",
+        available=f"it in {lies}, and no link from there is stated",
         advice=f"allow {part.regions[0]}, or state the link" if part.regions else "",
     )
 

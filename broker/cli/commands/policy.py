@@ -149,7 +149,7 @@ def _test_on_saved(
     else:
         say(f"{policy[0]} governs {text(told['governed'])} of {len(before.jobs)} entries.")
         say()
-        show_worlds(told, ("without it", "with it"))
+        show_worlds(told, now(), ("without it", "with it"))
     return Exit.OK
 
 
@@ -167,6 +167,8 @@ def sensitivity(
         show_json(told)
         return Exit.OK
     say(verdict(told))
+    if not any(trial.get("classes") for trial in told["trials"]):
+        return Exit.OK
     say()
     show(trial_table(told))
     shifts = shift_table(told)

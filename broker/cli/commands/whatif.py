@@ -12,7 +12,7 @@ from broker.cli.exits import Exit, Failure
 from broker.cli.job_options import JobOptions, read_job
 from broker.cli.options import Json
 from broker.cli.output import show_json
-from broker.cli.session import ask
+from broker.cli.session import ask, now
 from broker.cli.whatif_options import read_price, read_quota, split_count
 from broker.cli.whatif_views import show_worlds
 from broker.client.decisions import what_if
@@ -71,7 +71,7 @@ def whatif(
     if as_json:
         show_json(told)
         return Exit.OK
-    show_worlds(told)
+    show_worlds(told, now())
     return Exit.OK
 
 

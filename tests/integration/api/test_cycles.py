@@ -139,5 +139,5 @@ async def test_a_day_without_gain_is_told_as_such(tmp_path: Path) -> None:
         lines = out.splitlines()
         assert "the same copies cost $2.50 less (25.0% of the floor's cost)" in lines[4]
         assert "1 copy more started at once" in lines[4]
-        assert lines[5].endswith("nothing gained over the greedy floor in 1 measured decisions")
+        assert lines[5].endswith("to its cheapest place) in 1 measured decisions")
         assert lines[-1].split()[-2:] == ["25%", "75%"]

@@ -61,7 +61,7 @@ async def test_options_of_the_command_line(tmp_path: Path) -> None:
             world, tmp_path, "whatif", "--quota", "physics=8", "--quota", "clinic=none",
             "--policy", "p.yaml", "--add", "job.yaml:3",
         )  # fmt: skip
-        assert (code, err) == (0, "") and "no job goes elsewhere" in out
+        assert (code, err) == (0, "") and "No job goes elsewhere, and the cost is the same." in out
         for words, told in (
             (["--price", "H100"], "is not TARGET=USD"),
             (["--price", "H100=-1"], "is not TARGET=USD"),

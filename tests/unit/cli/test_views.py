@@ -127,9 +127,8 @@ def test_what_else_an_explanation_says() -> None:
         "Cost in us-east-1: compute $20.00, cold start $0.50.",
         "Smallest change that would start it: ask for 4 accelerators (in eu-west-1), "
         "tried by solving again.",
-        "Decided 12s ago in cycle c42: optimal, within 0.00% of the best possible, "
-        "0.1s of CPU time.",
-        "Accelerators wanted or held by others: 16 at higher, 0 at equal, 8 at lower priority.",
+        "Decided 12s ago in cycle c42: optimal, no better plan exists, 120 ms of CPU time.",
+        "Accelerators held by other jobs: 16 at higher, 0 at equal, 8 at lower priority.",
     ]
 
 
@@ -139,7 +138,7 @@ def test_starts_as_expected_and_as_they_were() -> None:
     assert line.startswith("j1-1 in eu: start expected in 3000 ms, by 4500 ms in 9 of 10, took 3")
     unknown = {"attempt": "j1-1", "cluster": "eu", "expected_start_delay_s": 0.0}
     (line,) = candidates.explanation_lines({"starts": [unknown]}, NOW)
-    assert line == "j1-1 in eu: start of unknown length expected."
+    assert line == "j1-1 in eu: nothing was known of starts there yet."
     (line,) = candidates.explanation_lines({"prepared_in": "eu"}, NOW)
     assert line == "Its files are being brought to eu, where it is expected to start."
 

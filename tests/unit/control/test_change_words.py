@@ -99,3 +99,13 @@ def test_each_cluster_has_its_own_change() -> None:
         if reason.advice
     }
     assert by_cluster == {"c0": "allow east", "c1": "price cap 3.00 -> 9.00"}
+
+
+@pytest.mark.parametrize("asked, there", [("H100", "CPU"), ("CPU", "H100")])
+def test_a_program_for_accelerators_is_not_sent_to_plain_slots_nor_the_other_way_round(
+    asked: str, there: str
+) -> None:
+    job, pool = a_job(accelerators={asked: 1}), a_pool(accelerator=there)
+    problem = problem_from_json(a_problem(jobs=[job], pools=[pool]))
+    told = explain_unplaced(problem, decide(problem, Budget(cpu_s=1)), "j0")
+    assert told.advice is None and told.reasons[0].advice is None

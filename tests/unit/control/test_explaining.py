@@ -113,6 +113,18 @@ async def test_a_dry_run_says_until_when_places_are_taken(fed: Federation) -> No
     assert told["starts_unchanged"]["from_at"] is not None
 
 
+async def test_an_array_ends_after_as_many_waves_as_all_its_places_need(fed: Federation) -> None:
+    """Eight tasks of an hour on one slot at either site: four waves."""
+    assert fed.plane is not None
+    control, now_ms = fed.plane.services.control, fed.backends.clock.now_ms()
+    await until(lambda: all(v.capacity for v in control.explainer.world().fleet.clusters.values()))
+    asked = {"run": "true", "tenant": "default", "array": "0-7", "max_runtime": "1h"}
+    told = await control.dry_run(parse_job_spec(asked), "default", ADA)
+    assert sum(row["copies"] for row in told["candidates"]) == 2
+    ends_ms = parse_rfc3339_ms(told["ends"]["expected_at"])
+    assert ends_ms - now_ms == pytest.approx(4 * HOUR_MS, rel=0.02)
+
+
 async def test_predicted_waits_are_published_with_what_came_of_them(fed: Federation) -> None:
     await full(fed)
     (job,) = await submit(fed, expected_runtime="1h", max_runtime="2h")
