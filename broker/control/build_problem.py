@@ -325,7 +325,7 @@ def _job(
         ),
         image=image,
         checkpoint_h=_checkpoint_h(spec),
-        max_queue_s=0.0 if job.is_array else place.max_start_delay_s,
+        max_queue_s=place.max_start_delay_s,
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         apart=job.id if spec.placement.spread == "cluster" and job.is_array else None,
         apart_region=job.id if spec.placement.spread == "region" and job.is_array else None,

@@ -78,7 +78,9 @@ def may_leave(job: Job, attempt: Attempt) -> bool:
 
 
 def in_queues(books: Books, world: World) -> Iterator[tuple[Job, Attempt]]:
-    """Who waits at a site that can be asked, long enough to be looked at again."""
+    """Who waits at a site that can be asked, long enough to be looked at again; of an array the
+    slice that came first."""
+    seen: set[str] = set()
     for attempt in list(books.in_queues.values()):
         view, job = world.fleet.clusters.get(attempt.cluster), books.job_of(attempt.uid)
         closed = unusable(view, world.now_ms) if view is not None else None
@@ -87,7 +89,8 @@ def in_queues(books: Books, world: World) -> Iterator[tuple[Job, Attempt]]:
         if job is None or not may_leave(job, attempt):
             continue
         stays_s = min(STAYS_FIRST_S * 2.0 ** min(job.attempts_made - 1, 20), STAYS_MAX_S)
-        if world.now_ms - attempt.placed_ms >= stays_s * 1000:
+        if world.now_ms - attempt.placed_ms >= stays_s * 1000 and job.id not in seen:
+            seen.add(job.id)
             yield job, attempt
 
 
@@ -146,7 +149,7 @@ class LeavingQueues:
             cluster: [a for a in attempts if a.uid not in gone]
             for cluster, attempts in world.attempts.items()
         }
-        waiting = [*before, *(w for job, _ in leaving if (w := self._waiting(job)))]
+        waiting = [*before, *(w for job, a in leaving if (w := self._waiting(job, a)))]
         waiting.sort(key=lambda w: (w.job.created_ms, w.job.id))
         builder = ProblemBuilder(replace(world, attempts=others), waiting)
         for _ in builder.pools():
@@ -155,9 +158,9 @@ class LeavingQueues:
         free = set_aside(builder.worked_out, self.admitting.holds, ())
         return builder.problem(jobs, free.pools)
 
-    def _waiting(self, job: Job) -> Waiting | None:
+    def _waiting(self, job: Job, attempt: Attempt) -> Waiting | None:
         admitted = self.books.admitted(job.id)
-        return Waiting.under(admitted.rules, job, 1) if admitted else None
+        return Waiting.under(admitted.rules, job, attempt.copies) if admitted else None
 
     async def _gains(
         self,

@@ -171,14 +171,11 @@ class PlanApplier:
             self.fallen.append(f"{job.id} keeps apart from what has gone to {pool.cluster}")
             return
         promised = self._left_for_others(assignment) if job.is_array else 0
-        limit = admitted.spec.array.limit if admitted.spec.array else None
-        width = min(assignment.count, copies_wanted(job, limit))
+        width = self._width(round_, job, admitted.spec, (assignment, pool.cluster))
         if width < 1:
-            self.fallen.append(f"{job.id} wants no more places")
             return
-        if assignment.queued and not self._may_wait(round_, pool.cluster):
-            self.fallen.append(f"{pool.cluster} lets no more jobs wait")
-            return
+        if assignment.queued:  # tasks ahead would wait with it, and others could begin them
+            promised = job.tasks.count
         tasks = first_tasks(job, width, promised) if job.is_array else Runs()
         attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks))
         if assignment.queued:
@@ -189,6 +186,22 @@ class PlanApplier:
             self.fallen.append(str(refused))
         else:
             self._folded.append(attempt)
+
+    def _width(
+        self, round_: Round, job: Job, spec: JobSpec, given: tuple[Assignment, str]
+    ) -> int:
+        """How many copies it gets: no more than it still wants, nor than may wait at the cluster
+        if they are to."""
+        assignment, cluster = given
+        limit = spec.array.limit if spec.array else None
+        width = min(assignment.count, copies_wanted(job, limit))
+        if width < 1:
+            self.fallen.append(f"{job.id} wants no more places")
+        elif assignment.queued:
+            width = min(width, self._may_wait(round_, cluster))
+            if width < 1:
+                self.fallen.append(f"{cluster} lets no more jobs wait")
+        return width
 
     def _next_to_others(self, job: Job, spec: JobSpec, cluster: str) -> bool:
         """Whether the plan has placed somebody there that the job, or who the job, keeps apart
@@ -211,13 +224,14 @@ class PlanApplier:
         self._promised[assignment.job] -= assignment.count
         return max(self._promised[assignment.job], 0)
 
-    def _may_wait(self, round_: Round, cluster: str) -> bool:
-        """Whether one more may join the queue of a site, whichever of its pools it is for."""
+    def _may_wait(self, round_: Round, cluster: str) -> int:
+        """How many more copies may join the queue of a site, whichever of its pools they are
+        for."""
         capacity = self.world.fleet.clusters[Cluster(cluster)].capacity
         known = {a.uid: a for a in round_.books.live_in(cluster)}
         known |= {a.uid: a for a in self._folded if a.cluster == cluster}
-        waiting = sum(a.waits_in_queue for a in known.values())
-        return capacity is not None and waiting < capacity.max_queued
+        waiting = sum(a.waiting_copies for a in known.values())
+        return 0 if capacity is None else max(capacity.max_queued - waiting, 0)
 
     def _attempt(
         self,

@@ -41,7 +41,7 @@ def pools_of(
         return
     refusal = unusable(view, now_ms)
     free = free_pools(view.capacity, attempts)
-    may_wait = view.capacity.max_queued - sum(attempt.waits_in_queue for attempt in attempts)
+    may_wait = view.capacity.max_queued - sum(attempt.waiting_copies for attempt in attempts)
     closing = windows_ahead(view.capacity.windows, now_ms)
     for now, whole in zip(free, view.capacity.pools, strict=True):
         price = view.prices.get(now.pool)

@@ -34,6 +34,8 @@ def top_up(job: Job, attempt: Attempt, now_ms: int) -> Runs | None:
     )
     if ended_elsewhere:
         return attempt.tasks.difference(ended_elsewhere)
+    if attempt.waiting_copies:
+        return None  # what waits in its site's queue is given no more to wait with it
     ahead = attempt.tasks.difference(attempt.started_tasks).count
     done = attempt.tasks.intersection(job.task_states.ended).count
     ran_s = max(now_ms - attempt.started_ms, 100) / 1000

@@ -237,6 +237,8 @@ def _elsewhere(job: Job, attempt: Attempt, outcome: Outcome, now_ms: int) -> Job
     idle = bool(left) and not attempt.started_tasks
     if outcome.kind is not OutcomeKind.WITHDRAWN and not idle:
         return job
+    if attempt.moves_to:  # nothing was wrong with where it waited
+        return job
     if _tried_enough(job):
         return give_up(job, replace(outcome, kind=OutcomeKind.REFUSED), now_ms)
     code = outcome.code or RefusalCode.SUBMIT_FAILED.value

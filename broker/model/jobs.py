@@ -224,6 +224,15 @@ class Attempt:
         return self.queued and self.phase.rank < AttemptPhase.RUNNING.rank
 
     @property
+    def waiting_copies(self) -> int:
+        """How many of its copies wait in its site's queue; of a slice some may have begun."""
+        if not self.queued or self.phase is AttemptPhase.ENDED:
+            return 0
+        if self.waits_in_queue:
+            return self.copies
+        return max(self.width - self.started_tasks.count, 0)
+
+    @property
     def lagging(self) -> bool:
         """The site has not yet answered the last command decided for it."""
         return self.live and (

@@ -83,6 +83,15 @@ class Held:
         """Whether it is a slice of an array."""
         return bool(self.placement.tasks)
 
+    @property
+    def waiting_copies(self) -> int:
+        """How many of its copies wait in the queue of the site's scheduler."""
+        if not (self.placement.queued and self.live):
+            return 0
+        if self.started is None:
+            return max(self.placement.width, 1)
+        return max(self.placement.width - self.told_started.count, 0)
+
     def event(self, said: Said, at_ms: int) -> Event:
         """Something said of this attempt."""
         return Event(self.uid, self.epoch, at_ms, said)

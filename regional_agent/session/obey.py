@@ -130,7 +130,8 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     request = request_of(command.placement, admitted.spec)
     queued = command.placement.queued
     take = site.ledger.join_queue if queued else site.ledger.reserve
-    reserved = (queue_full(site) if queued else None) or take(command.uid, request)
+    full = queue_full(site, request.width) if queued else None
+    reserved = full or take(command.uid, request)
     if isinstance(reserved, Refusal):
         _refuse(site, command, ticket, reserved, now, do)
         return
@@ -144,13 +145,14 @@ def _take_on(site: Site, command: Dispatch, ticket: Ticket, now: Now, do: Action
     launch(held, do, look_first=site.look_first)
 
 
-def queue_full(site: Site) -> Refusal | None:
-    """Why one more may not wait here."""
-    waiting, most = len(site.queued), site.max_queued
-    if waiting < most:
+def queue_full(site: Site, copies: int = 1) -> Refusal | None:
+    """Why so many more may not wait here."""
+    waiting, most = sum(held.waiting_copies for held in site.live), site.max_queued
+    if waiting + copies <= most:
         return None
     has = f"{waiting} of {most} wait already (max_queued)" if most else "none may wait"
-    return Refusal(RefusalCode.QUEUE_FULL, site.rules.cluster, "a place in the queue", has)
+    needs = "a place in the queue" if copies == 1 else f"{copies} places in the queue"
+    return Refusal(RefusalCode.QUEUE_FULL, site.rules.cluster, needs, has)
 
 
 def _forbidden(

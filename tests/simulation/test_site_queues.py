@@ -137,6 +137,65 @@ def test_queues_under_ambiguous_commits() -> None:
     assert result.metrics["succeeded"] == 9 and len(begun(result)) == 9
 
 
+def an_array(tasks: int, **rest: Any) -> dict[str, Any]:
+    """Tasks of two cards each."""
+    spec = {"array": f"0-{tasks - 1}", "expected_runtime": "1h", **rest.pop("spec", {})}
+    return job("array", 10, rest.pop("lasts", 600), cards=2, spec=spec, **rest)
+
+
+def tasks_begun(result: Result) -> list[str]:
+    """Which tasks of the array began, by number, with those that began again."""
+    return sorted(line.rpartition("/")[2] for line in begun(result))
+
+
+def test_an_array_joins_a_queue_with_no_more_tasks_than_may_wait() -> None:
+    """Four of six wait at the site, two at the broker; each begins once."""
+    result = simulate([an_array(6)], [fault("crowd", 1, 300, "near")], [NEAR], settle=4000)
+    assert result.metrics["succeeded"] == 1 and tasks_begun(result) == list("012345")
+    starts = moments(result, "near starts")
+    assert len([at for at in starts if 301 <= at < 303]) == 4
+
+
+def test_a_slice_leaves_its_queue_when_a_better_place_opens() -> None:
+    result = simulate(
+        [an_array(4)],
+        [fault("crowd", 1, 900, "near"), fault("pause", 1, 120, "far")],
+        [NEAR, pool("far", price_usd_per_accelerator_hour=1.05, free_nodes={8: 1})],
+    )
+    assert result.metrics["succeeded"] == 1 and result.metrics["withdrawals"] == 1
+    assert tasks_begun(result) == list("0123") and not moments(result, "near starts")
+    (gone,) = moments(result, "-1 ended at near")
+    assert all(121 <= gone < at < 160 for at in moments(result, "far starts"))
+
+
+def test_a_slice_that_has_begun_meanwhile_stays() -> None:
+    """The near site's users leave long before they said, while nobody hears of it."""
+    result = simulate(
+        [an_array(4)],
+        [
+            fault("crowd", 1, 200, "near", share=0.1),
+            fault("pause", 1, 195, "far"),
+            fault("partition", 195, 20, "near"),
+        ],
+        [NEAR, LIKE],
+        settle=7200,
+    )
+    assert tasks_begun(result) == list("0123") and len(moments(result, "near starts")) == 4
+    assert result.metrics["succeeded"] == 1 and result.metrics["withdrawals"] == 0
+
+
+@pytest.mark.parametrize(("kind", "target"), [("broker_crash", ""), ("agent_crash", "near")])
+def test_no_task_begins_twice_where_a_slice_moves_through_a_crash(kind: str, target: str) -> None:
+    whole = simulate([an_array(4)], MOVING, [NEAR, LIKE])
+    for step in ("is to leave near", "-1 ended at near", "-2 placed", "-2 reserved"):
+        (at,) = moments(whole, step)
+        for crash in (at - 0.002, at + 0.001):
+            faults = [*MOVING, fault(kind, crash, 15, target)]
+            result = simulate([an_array(4)], faults, [NEAR, LIKE])
+            assert tasks_begun(result) == list("0123"), (step, crash)
+            assert result.metrics["succeeded"] == 1, (step, crash)
+
+
 SHORT_LIFE = [fault("crowd", 1, 400, "near"), fault("pause", 1, 20, "far")]
 
 

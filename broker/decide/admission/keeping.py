@@ -97,7 +97,11 @@ def for_departures(leaving: Sequence[Departure], now_ms: int) -> list[Hold]:
     """The same for who leaves the queue of a site, which takes no grace."""
     until_ms = now_ms + round(SLACK_S * 1000)
     return [
-        replace(_hold(d.waits.job, d.to, HoldWhy.MOVE, now_ms, until_ms), room_ms=now_ms)
+        replace(
+            _hold(d.waits.job, d.to, HoldWhy.MOVE, now_ms, until_ms),
+            room_ms=now_ms,
+            copies=d.waits.job.count,
+        )
         for d in leaving
     ]
 

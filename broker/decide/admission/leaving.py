@@ -13,7 +13,8 @@ from broker.model.problem import Job, Problem
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """One in the queue of `pool`, who will wait there for `left_s` more."""
+    """One in the queue of `pool`, who will wait there for `left_s` more. `job` has as many copies
+    as wait together: they leave together."""
 
     uid: str
     job: Job
@@ -62,6 +63,8 @@ def departures(
         waits = waiting.get(item.job)
         if waits is None or item.queued or item.pool == waits.pool:
             continue
+        if item.count < waits.job.count:  # some of a slice would stay behind
+            continue
         job, here, there = waits.job, pools.get(waits.pool), pools[item.pool]
         if here is None or here.queue is None:
             continue
@@ -69,7 +72,7 @@ def departures(
         stays_usd = cost_terms(where, job, replace(here, queue=queue).as_queue()).total_usd
         goes_usd = cost_terms(where, job, there).total_usd
         if plan.whole_nodes.get(item.pool):
-            goes_usd += problem.objective.fragmentation_usd_per_node
+            goes_usd += problem.objective.fragmentation_usd_per_node / item.count
         hourly_usd = (
             job.value_of_time_usd_per_h
             or job.gang_accelerators * queue.waiting_usd_per_accelerator_h
@@ -77,5 +80,6 @@ def departures(
         least_usd = hourly_usd * max(margin.least_s, margin.share * waits.left_s) / 3600
         saved_usd = stays_usd - goes_usd
         if saved_usd >= least_usd:
-            found.append(Departure(waits, item.pool, where.start_s(job, there), saved_usd))
+            start_s = where.start_s(job, there)
+            found.append(Departure(waits, item.pool, start_s, saved_usd * item.count))
     return tuple(found)

@@ -324,8 +324,8 @@ class LocalScheduler(Protocol):
 
     async def withdraw(self, uid: str) -> bool:
         """End an attempt unless it, or a task of it, has begun. True: it has ended or will, and
-        never begins; one that was unknown is cancelled. False: it has begun, and runs on as if
-        nothing had been asked."""
+        never begins from now on; one that was unknown is cancelled. False: it has begun, and runs
+        on as if nothing had been asked."""
 
     async def set_slice(
         self, uid: str, tasks: Runs, width: int, places: tuple[Place, ...] | None = None

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from regional_agent.conformance.rig import Ability, Break
-from regional_agent.kubernetes.api import Conflict, KubernetesApi
+from regional_agent.conformance.rig import LOOK_S, Ability, Break
+from regional_agent.kubernetes.api import Conflict, KubernetesApi, NotThere
 from regional_agent.kubernetes.kubeconfig import read_kubeconfig
 from regional_agent.kubernetes.site import KubernetesSite
 from tests.conformance.schedulers.kubernetes_rig import PodsRig, carry_on_loopback
@@ -74,7 +74,29 @@ class RealKubernetesRig(PodsRig):
 
     @property
     def abilities(self) -> Mapping[Ability, Break]:
-        return {Ability.REMOVE: self._remove}
+        own: dict[Ability, Break] = {Ability.FILL: self._close} if self._kubelet else {}
+        return {Ability.REMOVE: self._remove, **own}
+
+    async def _close(self, uid: str) -> None:
+        """The node of the tests takes nothing new, as if it were full."""
+        await self._set_closed(closed=True)
+
+    async def heal(self) -> None:
+        if self._kubelet is not None:
+            await self._set_closed(closed=False)
+
+    async def _set_closed(self, *, closed: bool) -> None:
+        assert self.system is not None and self._kubelet is not None
+        path = f"/api/v1/nodes/{self._kubelet.name}"
+        change = {"spec": {"unschedulable": closed}}
+        async with asyncio.timeout(self.patience_s):
+            while True:
+                try:
+                    await self.system.api.ask("PATCH", path, change, "application/merge-patch+json")
+                except NotThere:  # it has not joined yet
+                    await asyncio.sleep(LOOK_S)
+                else:
+                    return
 
     async def _remove(self, uid: str) -> None:
         """By `kubectl delete job`, which deletes in the background."""

@@ -49,3 +49,30 @@ def test_asked_again_after_a_crash_in_between_it_says_the_same(waiting: Attempt)
     assert shelf.take_back(waiting) and shelf.take_back(waiting)
     waiting.wrote_cancel(0, 5)
     assert shelf.take_back(waiting)
+
+
+TASKS = Runs.of([(0, 3)])
+
+
+@pytest.fixture
+def slice_waiting(tmp_path: Path) -> Attempt:
+    """Four tasks of an array that were handed over; none has begun."""
+    order = LaunchOrder("j2-1", "j2", "lab", argv=("true",), tasks=TASKS, width=2, queued=True)
+    attempt = create(AttemptDir(tmp_path, order.uid), order, 1)
+    attempt.parts = [Part(0, TASKS, "", 2, 0, "18", 1)]
+    return attempt
+
+
+def test_tasks_claimed_before_a_crash_are_claimed_after_it(slice_waiting: Attempt) -> None:
+    """The crash came after the claims and before anything of them was written down."""
+    (part,) = slice_waiting.parts
+    assert shelf.take_claims(slice_waiting, part, Runs.of([(0, 1)])).count == 2
+    assert shelf.take_claims(slice_waiting, part, TASKS) == TASKS
+
+
+def test_a_task_that_a_script_has_begun_is_not_claimed(slice_waiting: Attempt) -> None:
+    (part,) = slice_waiting.parts
+    begun = slice_waiting.place.root / "claims" / "2"
+    begun.write_text("run 18 1000\n")
+    assert shelf.take_claims(slice_waiting, part, TASKS) == TASKS.difference(Runs.of([(2, 2)]))
+    assert begun.read_text().startswith("run")

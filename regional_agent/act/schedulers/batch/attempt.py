@@ -100,6 +100,10 @@ class Attempt:
         """Tasks whose program began."""
         return Runs.of((task, task) for task in self.claims)
 
+    def begun_by(self, at_ms: int) -> Runs:
+        """Tasks whose program had begun at an instant of the site's clock."""
+        return Runs.of((task, task) for task, made_ms in self.claims.items() if made_ms <= at_ms)
+
     @property
     def ended(self) -> Runs:
         """Tasks that ended, however surely."""

@@ -18,7 +18,7 @@ from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
 from regional_agent.act.keeper.layout import STREAM_FORMAT, AttemptDir
 from regional_agent.act.schedulers import log_files
-from regional_agent.act.schedulers.batch import laying, shelf
+from regional_agent.act.schedulers.batch import laying, shelf, taking_back
 from regional_agent.act.schedulers.batch.attempt import Attempt, create
 from regional_agent.act.schedulers.batch.deadlines import Deadlines
 from regional_agent.act.schedulers.batch.following import Follower, Pace
@@ -286,12 +286,17 @@ class BatchScheduler:
         self._follower.wake()
 
     async def withdraw(self, uid: str) -> bool:
-        """See the port. Its claim decides: whoever has that first, a script or this."""
-        await self._ready()
+        """See the port. Its claims decide: whoever has one first, a script or this."""
+        traits = await self._ready()
         async with self._locks[uid]:
             attempt = self._attempts.get(uid)
-            if attempt is not None and not await asyncio.to_thread(shelf.take_back, attempt):
-                return False
+            if attempt is not None:
+                await self._follower.scan([attempt])
+                if not await taking_back.all_of_it(attempt, self._system, traits):
+                    if attempt.order.tasks is not None:
+                        await self._hand_over(attempt, traits)
+                        self._follower.wake()
+                    return False
             await self.cancel(uid, 0)
             return True
 
@@ -307,7 +312,7 @@ class BatchScheduler:
             await self._follower.scan([attempt])
             if attempt.outcome is not None or attempt.cancel is not None:
                 return attempt.tasks
-            await self._drop(attempt, attempt.tasks.difference(tasks))
+            await taking_back.drop(attempt, self._system, attempt.tasks.difference(tasks))
             added = tasks.difference(attempt.tasks)
             attempt.tasks, attempt.width = attempt.tasks.union(added), width
             await asyncio.to_thread(attempt.wrote_slice)
@@ -319,16 +324,6 @@ class BatchScheduler:
             self._follower.wake()
             self._changed(attempt)
             return attempt.tasks
-
-    async def _drop(self, attempt: Attempt, wanted: Runs) -> None:
-        for part in attempt.parts:
-            candidates = part.tasks.intersection(wanted).difference(attempt.started)
-            dropped = await asyncio.to_thread(shelf.take_claims, attempt, part, candidates)
-            if dropped and part.local_id:
-                await self._system.remove(part.local_id, part.indices_of(dropped))
-            attempt.dropped = attempt.dropped.union(dropped)
-            attempt.tasks = attempt.tasks.difference(dropped)
-            part.tasks = part.tasks if part.table else part.tasks.difference(dropped)
 
     async def forget(self, uid: str) -> None:
         """See the port."""

@@ -21,17 +21,20 @@ _DROPPED = "dropped"
 
 
 def take_claims(attempt: Attempt, part: Part, tasks: Runs) -> Runs:
-    """Claim tasks so that no script can; returns those that were free."""
-    taken = []
+    """Claim tasks so that no script can; returns those that were free, or were claimed here before
+    a crash. A claim appears with what it says, or not at all."""
+    taken, says = [], f"{_DROPPED} {part.nth}\n"
+    written = attempt.place.root / f"{_DROPPED}.{part.nth}"
+    written.write_text(says)
     for task in tasks:
         path = attempt.place.root / "claims" / str(task)
         again = task in attempt.dropped
         path = path.with_name(f"{task}.{part.nth}") if again else path
         try:
-            with path.open("x") as file:
-                file.write(f"{_DROPPED} {part.nth}\n")
+            path.hardlink_to(written)
         except FileExistsError:
-            continue
+            if path.read_text() != says:
+                continue
         taken.append(task)
     return Runs.of((task, task) for task in taken)
 
@@ -45,18 +48,15 @@ def bar(attempt: Attempt, grace_s: int, now_ms: int) -> None:
 
 
 def take_back(attempt: Attempt) -> bool:
-    """Take the claim of an attempt that has not begun; False where a script has it. Asked again it
-    says the same, also after a crash in between. An array has begun with its first task."""
+    """Take the claim of an attempt that is no array and has not begun; False where a script has it.
+    Asked again it says the same, also after a crash in between."""
     if attempt.outcome is not None or attempt.cancel is not None:
         return True
-    if attempt.started or attempt.ended or attempt.order.tasks is not None:
-        return not attempt.started and not attempt.ended
-    for part in attempt.parts:
-        for task in part.tasks.difference(take_claims(attempt, part, part.tasks)):
-            claim = attempt.place.root / "claims" / str(task)
-            if not claim.read_text().startswith(_DROPPED):
-                return False
-    return True
+    if attempt.started or attempt.ended:
+        return False
+    return not any(
+        part.tasks.difference(take_claims(attempt, part, part.tasks)) for part in attempt.parts
+    )
 
 
 def restore_all(state: Path) -> list[Attempt]:
