@@ -34,6 +34,8 @@ from regional_agent.session.ledger import Place
 
 FENCED_FILE = "fenced"
 """It did not survive a silence: whoever finds that out, agent or script, makes it."""
+SETTLED_MS = 5000
+"""What began lately may still be shown as waiting: a watch tells of it later than the job does."""
 GRAVEST = (
     OutcomeKind.FENCED,
     OutcomeKind.CANCELLED,
@@ -100,9 +102,10 @@ class Attempt:
         """Tasks whose program began."""
         return Runs.of((task, task) for task in self.claims)
 
-    def begun_by(self, at_ms: int) -> Runs:
-        """Tasks whose program had begun at an instant of the site's clock."""
-        return Runs.of((task, task) for task, made_ms in self.claims.items() if made_ms <= at_ms)
+    def settled(self, now_ms: int) -> Runs:
+        """Tasks whose program began so long ago that nothing may show them as waiting."""
+        last_ms = now_ms - SETTLED_MS
+        return Runs.of((task, task) for task, made_ms in self.claims.items() if made_ms <= last_ms)
 
     @property
     def ended(self) -> Runs:

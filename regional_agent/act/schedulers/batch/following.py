@@ -41,8 +41,6 @@ from regional_agent.act.schedulers.port import Outcome, OutcomeKind, SchedulerUn
 SHARE_OF_TIME = 20
 KILL_AFTER_S = 5.0
 REIN_IN_S = 10.0
-SETTLED_MS = 5000
-"""What began lately may still be shown as waiting: a watch tells of it later than the job does."""
 CALLED_OFF = (
     OutcomeKind.FENCED,
     OutcomeKind.CANCELLED,
@@ -156,8 +154,7 @@ class Follower:
     async def _poll(self, live: Collection[Attempt]) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        settled_ms = self._clock.now_ms() - SETTLED_MS
-        claimed = {a.uid: a.begun_by(settled_ms) for a in live}
+        claimed = {a.uid: a.settled(self._clock.now_ms()) for a in live}
         rows = await self._system.queue()
         await self.scan(live)  # what ended before the queue was read has its marks now
         by_id: dict[str, list[Queued]] = defaultdict(list)
