@@ -46,11 +46,18 @@ class GridEngineRig(BatchRig):
     @property
     def abilities(self) -> Mapping[Ability, Break]:
         return {
+            Ability.REQUEUE: self._requeue,
             Ability.REMOVE: self._remove,
             Ability.UNKNOWN_STATE: self._be_strange,
             Ability.NAMESAKE: self._namesake,
             Ability.FILL: self._fill,
         }
+
+    async def _requeue(self, uid: str) -> None:
+        """Against the job's own wish, as only an administrator can."""
+        job = await self.local_id(uid)
+        await self._as_admin("qalter", "-r", "y", job)
+        await self._as_admin("qmod", "-rj", job)
 
     async def _be_strange(self, uid: str) -> None:
         self.system.strange = True
