@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from federation.units import parse_rfc3339_ms
 from tests.e2e.local_federation import Laptop, until
 from tests.etcd_server import require_binary
 
@@ -126,6 +127,47 @@ def test_spot_is_taken_where_checkpoints_bound_what_a_preemption_costs(laptop: L
     job = asked.submit()
     assert laptop.run("wait", job).code == 0
     assert laptop.ok("logs", job).out == "at /shared/ckpt\n"
+
+
+def governed(laptop: Laptop, policy: str) -> None:
+    """Put a policy in force."""
+    file = laptop.root.parent / "policy.yaml"
+    file.write_text(policy)
+    laptop.ok("policy", "apply", str(file))
+
+
+def test_no_more_than_its_share_of_a_policy_goes_to_spot(laptop: Laptop) -> None:
+    governed(laptop, "{name: half, spot: true, spot_share: 50%}")
+    place = {"clusters": ["eu-west"], "spot": True, "policy": "half"}
+    kept = {"path": "/shared/ckpt", "interval": "5m"}
+    big = {"cpus": 2}  # and long: it saves more than the node is worth that it would break
+    asked = Asked(
+        laptop, placement=place, checkpoint=kept, resources=big, max_runtime="24h"
+    )
+    jobs = [asked.submit() for _ in range(4)]
+
+    def pools() -> list[str]:
+        found = [laptop.job(job)["attempts"] for job in jobs]
+        return sorted(attempts[-1]["pool"] for attempts in found if attempts)
+
+    until(lambda: len(pools()) == 4, 40, "all are placed")
+    assert pools() == ["cpu", "cpu", "spot", "spot"]
+    laptop.ok("cancel", *jobs)
+
+
+def test_a_policy_lets_a_job_wait_for_a_cheaper_hour_and_no_longer(laptop: Laptop) -> None:
+    """No hour is that cheap: it starts when the policy's patience is over."""
+    governed(
+        laptop,
+        "{name: patient, defer: {max_price_usd_per_accelerator_hour: 0.0005, up_to: 20s}}",
+    )
+    job = Asked(laptop, placement={"policy": "patient"}, run="true").submit()
+    until(lambda: "wait until" in laptop.ok("explain", job).out, 15, "it says until when")
+    assert laptop.run("wait", job).code == 0
+    found = laptop.job(job)
+    times = (found["attempts"][0]["placed_at"], found["created_at"])
+    placed_ms, created_ms = (parse_rfc3339_ms(at) for at in times)
+    assert 20_000 <= placed_ms - created_ms < 40_000
 
 
 def test_extras_are_counted_over_the_jobs_that_hold_them(laptop: Laptop) -> None:
