@@ -176,6 +176,7 @@ def test_the_container_file_is_sound() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_500)  # it fetches and installs everything
 def test_the_image_builds_where_its_base_is_and_has_both_programs(tmp_path: Path) -> None:
     """`TRADEWIND_TEST_BASE_IMAGE`: a base with Python and pip that podman has. Where podman needs
     more words: `TRADEWIND_TEST_PODMAN` (its own), `..._BUILD`, `..._RUN` (of `build`, `run`)."""
