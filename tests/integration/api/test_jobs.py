@@ -145,7 +145,7 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     assert {error["path"] for error in body["errors"]} == {
         "kind", "secrets", "ports", "inputs[0].dataset", "inputs[1].size",
         "inputs[1].regions", "checkpoint.path",
-        "on_disconnect.replace", "placement.spread",
+        "placement.spread",
         "resources.isolation", "outputs",
     }  # fmt: skip
     assert all(error["remedy"] for error in body["errors"])
