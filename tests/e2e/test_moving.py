@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -62,6 +63,17 @@ class Federation:
             if c["connected"]
         }
         return sizes == {"us-east": [2], "eu-west": [4], "ap-southeast": [2]}
+
+    def disturb_at_most(self, share: float) -> None:
+        """Other settings for the broker, which is started anew with them."""
+        file = self.laptop.home.broker_settings
+        changed = yaml.safe_load(file.read_text()) | {"disturbed_share_max": share}
+        file.write_text(yaml.safe_dump(changed))
+        for name, process in self.laptop.record.processes.items():
+            if name.startswith("broker"):
+                os.kill(process.pid, signal.SIGKILL)
+        time.sleep(1)
+        until(self._told, 60, "the broker is back, and all sites with it")
 
     def submit(self, name: str, **job: Any) -> str:
         file = self.laptop.root.parent / f"{name}.yaml"
@@ -124,3 +136,51 @@ def test_a_job_waits_for_the_cheap_hour_and_another_moves_meanwhile(
     until(lambda: laptop.job(late)["phase"] == "ended", max(within_s, 30), "the hour has come")
     (attempt,) = laptop.job(late)["attempts"]
     assert attempt["outcome"]["kind"] == "succeeded" and attempt["placed_at"] >= at[:-1]
+
+
+def proposal(laptop: Laptop) -> Any:
+    """What waits for an operator; None where nothing does."""
+    return laptop.ok("freeze", "status", "--json").json["proposal"]
+
+
+def test_a_move_larger_than_may_be_disturbed_waits_for_an_operator(
+    federation: Federation,
+) -> None:
+    """Refused as long as nothing may be stopped, it stays where it is; let go, both jobs move."""
+    laptop = federation.laptop
+    federation.disturb_at_most(0.1)
+    wide = {"resources": {"cpus": 2}, "placement": {"clusters": ["us-east"]}}
+    busy = federation.submit("busy-again", run="sleep 15", **wide)
+    until(lambda: federation.runs_at(busy) == "us-east", 60, "the cheap site is full")
+    movers = [
+        federation.submit(
+            f"mover-{n}", run="sleep 900", movable=True, expected_runtime="90m",
+            preempt_grace="2s", placement={"clusters": ["us-east", "eu-west"]},
+        )  # fmt: skip
+        for n in range(2)
+    ]
+
+    def all_at(cluster: str) -> bool:
+        return all(federation.runs_at(job) == cluster for job in movers)
+
+    until(lambda: all_at("eu-west"), 60, "both run at the dear site")
+    found = until(lambda: proposal(laptop), 60, "the move of both waits")
+    assert (found["attempts"], found["approved"]) == (2, False)
+    assert "moves from eu-west/cpu to us-east/cpu" in found["why"]
+    told = laptop.ok("freeze", "status").out
+    assert "2 attempts" in told and found["cycle"] in told
+
+    laptop.ok("freeze", "on", "--why", "a demonstration")
+    time.sleep(6)  # two looks of what waits, and one that finds it frozen
+    assert all_at("eu-west") and "a demonstration" in laptop.ok("freeze", "status").out
+    laptop.ok("freeze", "off")
+
+    found = until(lambda: proposal(laptop), 30, "it waits again, or still")
+    assert all_at("eu-west")
+    laptop.ok("freeze", "approve", found["cycle"], "--why", "fine")
+    until(lambda: all_at("us-east"), 60, "what was approved has moved")
+    for job in movers:
+        first, second = laptop.job(job)["attempts"]
+        assert (first["outcome"]["kind"], second["outcome"]) == ("moved", None)
+        laptop.ok("cancel", job)
+    until(lambda: proposal(laptop) is None, 30, "nothing waits for approval any more")
