@@ -27,8 +27,8 @@ Table = Sequence[Sequence[float]]
 
 
 class PoolColumns:
-    """One entry per pool. Pools alike in model, region and price kind share a `sort`; `of_sort` has
-    one pool of each sort. `home` is the pool that one is a rack of, or itself."""
+    """One entry per pool. Pools alike in model, region and price kind share a `sort` (`of_sort` has
+    one of each). `home` is the pool that one is a rack of, or itself."""
 
     def __init__(self, problem: Problem) -> None:
         clusters = {cluster.name: i for i, cluster in enumerate(problem.clusters)}
@@ -55,13 +55,8 @@ class PoolColumns:
         self.queue_s = floats(q.start_s if q else 0.0 for q in queues)
         self.waiting_usd = floats(q.waiting_usd_per_accelerator_h if q else 0.0 for q in queues)
         self.max_pending = floats(q.max_pending if q else 0.0 for q in queues)
-        self.price_windows = _columns(
-            [
-                [(w.from_h, w.to_h, w.price_usd_per_accelerator_hour) for w in pool.prices]
-                for pool in pools
-            ],
-            3,
-        )
+        figures = attrgetter("from_h", "to_h", "price_usd_per_accelerator_hour")
+        self.price_windows = _columns([list(map(figures, pool.prices)) for pool in pools], 3)
         self.maintenance = _columns(
             [[(w.from_h, w.to_h) for w in pool.maintenance] for pool in pools], 2
         )
