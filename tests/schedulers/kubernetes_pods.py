@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ TERMINAL = ("Succeeded", "Failed")
 MARK = "TW_TEST_CONTAINER"
 OWN_IMAGE = "tradewind:test"
 """The image with this program."""
+
+
+def empty_directories_missing() -> str:
+    """Why pods cannot have directories of their own here; empty if they can."""
+    missing = shutil.which("bwrap") is None
+    return "pods with directories of their own: bubblewrap is not installed" if missing else ""
 
 
 def now() -> str:

@@ -17,6 +17,7 @@ from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, Simulate
 from tests.conformance.schedulers.slurm_rig import SlurmRig
 from tests.image_store import ImageStore, image_store_missing
 from tests.schedulers import gridengine_cluster, ray_head
+from tests.schedulers.kubernetes_pods import empty_directories_missing
 from tests.schedulers.slurm_cluster import SlurmSite, missing
 
 MakeRig = Callable[[Path, pytest.FixtureRequest], Rig]
@@ -80,6 +81,12 @@ def _containers(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     return ContainerRig(scratch / "state", request.getfixturevalue("image_store"))
 
 
+def _carried(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    if why := empty_directories_missing():
+        pytest.skip(why)
+    return CarriedKubernetesRig(scratch / "state")
+
+
 def _real_kubernetes(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     kubeconfig = os.environ.get("TRADEWIND_TEST_KUBECONFIG", "")
     if not kubeconfig:
@@ -95,7 +102,7 @@ RIGS: dict[str, MakeRig] = {
     "ray": _ray,
     "gridengine": _gridengine,
     "kubernetes": lambda scratch, _: KubernetesRig(scratch / "state"),
-    "kubernetes-carried": lambda scratch, _: CarriedKubernetesRig(scratch / "state"),
+    "kubernetes-carried": _carried,
     "kubernetes-server": _real_kubernetes,
 }
 

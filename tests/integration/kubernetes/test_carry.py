@@ -29,7 +29,7 @@ from tests.integration.kubernetes.test_federation import (
     card_job,
     outcome,
 )
-from tests.schedulers.kubernetes_pods import OWN_IMAGE
+from tests.schedulers.kubernetes_pods import OWN_IMAGE, empty_directories_missing
 from tests.schedulers.kubernetes_server import ServerThread
 
 
@@ -59,6 +59,8 @@ class CarriedFederation(KubernetesFederation):
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CarriedFederation]:
+    if why := empty_directories_missing():
+        pytest.skip(why)
     thread = ServerThread()
     made = CarriedFederation(tmp_path_factory.mktemp("carried"))
     made.server = thread.server
