@@ -51,6 +51,8 @@ class SlurmSettings(Part):
     poll_s: Annotated[
         int, BeforeValidator(parse_duration_s), Field(alias="poll", ge=1, le=600)
     ] = 30
+    rest: Annotated[str, Field(pattern=r"^(unix:/.+|https?://[^/\s]+)?$")] = ""
+    rest_token_file: Annotated[str, Field(pattern=r"^(/.+)?$")] = ""
 
     def site(self, environ: Mapping[str, str]) -> SlurmSite:
         """As adapter and collector take it; clients run with what of our environment they
@@ -66,6 +68,8 @@ class SlurmSettings(Part):
             partitions=self.partitions,
             gres=self.gres,
             max_runtime_s=self.max_runtime_s,
+            rest=self.rest,
+            rest_token_file=self.rest_token_file,
         )
 
 

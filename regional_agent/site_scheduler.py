@@ -33,6 +33,7 @@ from regional_agent.act.schedulers.port import (
 from regional_agent.act.schedulers.process import ProcessScheduler, ProcessSettings
 from regional_agent.act.schedulers.ray import Ray
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.act.schedulers.slurm_rest import RestSlurm
 from regional_agent.gridengine.client import GridEngineSilent
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.kubernetes.api import KubernetesApi, KubernetesRefused, KubernetesSilent
@@ -49,6 +50,7 @@ from regional_agent.session.inputs import Sensed
 from regional_agent.session.ledger import Pool
 from regional_agent.session.resettle import SiteSeen
 from regional_agent.settings import AgentSettings, SettingsError, job_path, load_settings
+from regional_agent.slurm.rest import SlurmRest
 
 _log = logging.getLogger(__name__)
 
@@ -103,9 +105,7 @@ def local_site(
         looked = _GridEngineSite(settings.gridengine, engine)
         return LocalSite(BatchScheduler(batch, engine, clock, reached), (), looked)
     if settings.slurm is not None:
-        system = Slurm(settings.slurm)
-        sense = _SlurmSite(system, settings, clock)
-        return LocalSite(BatchScheduler(batch, system, clock, reached), (), sense)
+        return _slurm_site(batch, settings, clock, reached)
     if settings.ray is not None:
         return _ray_site(settings, clock, reached, follow=follow)
     if settings.kubernetes is not None:
@@ -126,6 +126,23 @@ def local_site(
     process = _process_settings(settings, pools, env, isolation)
     process = replace(process, images=None if isinstance(images, str) else images)
     return LocalSite(ProcessScheduler(process), pools, isolation=isolation)
+
+
+def _slurm_site(
+    batch: BatchSettings,
+    settings: AgentSettings,
+    clock: Clock,
+    reached: Callable[[str], None],
+) -> LocalSite:
+    """By its clients, or by slurmrestd where the settings name one."""
+    assert settings.slurm is not None, "made for a site with Slurm"
+    if settings.slurm.rest:
+        by_rest = RestSlurm(settings.slurm)
+        over_http = _OverHttp(batch, by_rest, clock, reached, by_rest.close)
+        return LocalSite(over_http, (), _SlurmSite(by_rest, settings, clock, by_rest.rest))
+    system = Slurm(settings.slurm)
+    by_clients = BatchScheduler(batch, system, clock, reached)
+    return LocalSite(by_clients, (), _SlurmSite(system, settings, clock))
 
 
 def site_pools(settings: AgentSettings) -> tuple[Pool, ...]:
@@ -247,11 +264,17 @@ class _RaySite:
 class _SlurmSite:
     """Looks, and tells the scheduler where the jobs of each pool go."""
 
-    def __init__(self, system: Slurm, settings: AgentSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        system: Slurm,
+        settings: AgentSettings,
+        clock: Clock,
+        rest: SlurmRest | None = None,
+    ) -> None:
         assert settings.slurm is not None, "made for a site with Slurm"
         self._system = system
         self._clock = clock
-        self._sense = SlurmSense(settings.slurm, lambda: system.rows(settings.poll_s))
+        self._sense = SlurmSense(settings.slurm, lambda: system.rows(settings.poll_s), rest)
         self._noted: tuple[str, ...] = ()
 
     async def look(self, ours: Collection[str]) -> SiteSeen:

@@ -13,8 +13,9 @@ from federation.local_queue import LocalQueue
 from regional_agent.clients import ClientSilent, run_client
 from regional_agent.sense.slurm_pools import SlurmAnswers, SlurmLook, put_together
 from regional_agent.session.resettle import NodeSeen
-from regional_agent.slurm import associations, licences, limits, nodes, queue, waits
+from regional_agent.slurm import associations, licences, limits, nodes, queue, rest_said, waits
 from regional_agent.slurm.associations import Bounds
+from regional_agent.slurm.rest import RestSilent, SlurmRest
 from regional_agent.slurm.site import DEFAULT_PATH, PoolSource, SlurmSite
 from regional_agent.slurm.start_forecast import StartForecast
 from regional_agent.slurm.topology import parse_topology
@@ -36,10 +37,12 @@ class SlurmSense:
         self,
         site: SlurmSite,
         rows: Callable[[], Awaitable[tuple[queue.QueueRow, ...]]] | None = None,
+        rest: SlurmRest | None = None,
     ) -> None:
-        """`rows` tells the queue where somebody else looks at it already."""
+        """`rows` tells the queue where somebody else looks at it already; `rest` is asked for nodes
+        and licences instead of clients."""
         self._site = site
-        self._rows = rows or self._queue
+        self._rows, self._rest = rows or self._queue, rest
         self._env = {"PATH": DEFAULT_PATH, **site.client_env, **queue.ENVIRONMENT}
         self._limits: limits.Limits | None = None
         self._forecast = StartForecast()
@@ -58,23 +61,18 @@ class SlurmSense:
             config = await self._out("scontrol", "show", "config")
             self._limits = limits.parse_config(config, version)
         said = await asyncio.gather(
-            self._out(*_node_words(self._limits.version)),
             self._out("scontrol", "-o", "show", "partition"),
             self._out("scontrol", "-o", "show", "reservation"),
-            self._out("scontrol", "-o", "show", "lic"),
         )
+        found, counted = await self._nodes(self._limits.version)
         rows = await self._rows()
-        try:
-            found = nodes.parse_nodes(said[0])
-        except (ValueError, KeyError) as problem:
-            raise SlurmSilent(f"its nodes cannot be read: {problem}") from problem
         answers = SlurmAnswers(
             found,
-            limits.parse_partitions(said[1]),
-            nodes.parse_reservations(said[2]),
+            limits.parse_partitions(said[0]),
+            nodes.parse_reservations(said[1]),
             rows,
             self._limits,
-            licences.parse_licences(said[3]),
+            counted,
             await self._switches(now_ms // 1000),
         )
         found_now = put_together(self._site, answers, frozenset(ours), now_ms)
@@ -83,6 +81,23 @@ class SlurmSense:
         bounds, of_qos = await self._bounds(now_ms // 1000)
         of_partitions = {p.name: of_qos[p.qos] for p in answers.partitions if p.qos in of_qos}
         return within(look, bounds, of_partitions)
+
+    async def _nodes(
+        self, version: tuple[int, int]
+    ) -> tuple[tuple[nodes.NodeFacts, ...], tuple[licences.Licence, ...]]:
+        """All nodes, and what licences there are."""
+        try:
+            if self._rest is not None:
+                found = nodes.nodes_of(await self._rest.get("nodes"))
+                return found, rest_said.licences_of(await self._rest.get("licenses"))
+            said = await asyncio.gather(
+                self._out(*_node_words(version)), self._out("scontrol", "-o", "show", "lic")
+            )
+            return nodes.parse_nodes(said[0]), licences.parse_licences(said[1])
+        except RestSilent as problem:
+            raise SlurmSilent(str(problem)) from problem
+        except (ValueError, KeyError) as problem:
+            raise SlurmSilent(f"its nodes cannot be read: {problem}") from problem
 
     async def _switches(self, now_s: int) -> Mapping[str, str]:
         """By node its switch, asked now and then; a site that tells of none fails that."""

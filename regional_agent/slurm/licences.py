@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from regional_agent.slurm.limits import fields_of
@@ -22,15 +23,28 @@ class Licence:
 
 
 def parse_licences(out: str) -> tuple[Licence, ...]:
-    """Those whose names a job can write down, at most LICENCES_MAX."""
-    found = []
-    for line in out.splitlines():
-        said = fields_of(line)
-        name = said.get("LicenseName", "")
-        if _NAME.fullmatch(name):
-            total = _number(said.get("Total", "")) - _number(said.get("Reserved", ""))
-            found.append(Licence(name, max(0, total), _number(said.get("Used", ""))))
-    return tuple(found[:LICENCES_MAX])
+    """Those whose names a job can write down."""
+    lines = (fields_of(line) for line in out.splitlines())
+    return named_licences(
+        (
+            said.get("LicenseName", ""),
+            _number(said.get("Total", "")),
+            _number(said.get("Reserved", "")),
+            _number(said.get("Used", "")),
+        )
+        for said in lines
+    )
+
+
+def named_licences(found: Iterable[tuple[str, int, int, int]]) -> tuple[Licence, ...]:
+    """Of names, totals, what is reserved and used: those a job can write down, at most
+    LICENCES_MAX."""
+    kept = [
+        Licence(name, max(0, total - reserved), used)
+        for name, total, reserved, used in found
+        if _NAME.fullmatch(name)
+    ]
+    return tuple(kept[:LICENCES_MAX])
 
 
 def _number(text: str) -> int:

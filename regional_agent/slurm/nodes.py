@@ -56,7 +56,11 @@ class Reserved:
 
 def parse_nodes(out: str) -> tuple[NodeFacts, ...]:
     """Raises ValueError for something that is no list of nodes."""
-    body = json.loads(out)
+    return nodes_of(json.loads(out))
+
+
+def nodes_of(body: Any) -> tuple[NodeFacts, ...]:
+    """Of an answer that was read. Raises ValueError for something that is no list of nodes."""
     found = body.get("nodes") if isinstance(body, dict) else None
     if not isinstance(found, list):
         raise ValueError("Slurm's JSON names no nodes")
@@ -64,22 +68,22 @@ def parse_nodes(out: str) -> tuple[NodeFacts, ...]:
 
 
 def _node(said: dict[str, Any]) -> NodeFacts:
-    words = [*_words(said.get("state")), *_words(said.get("state_flags"))]
+    words = [*words_of(said.get("state")), *words_of(said.get("state_flags"))]
     words = [word.lower() for word in words]
     free = any(w in TAKES_JOBS for w in words) and not any(w in TAKES_NONE for w in words)
     kind, cards = _cards(str(said.get("gres") or ""))
     return NodeFacts(
         name=str(said["name"]),
-        partitions=tuple(_words(said.get("partitions"))),
+        partitions=tuple(words_of(said.get("partitions"))),
         takes_jobs=free,
         gres=kind,
         cards=cards,
         cards_used=_cards(str(said.get("gres_used") or ""))[1],
-        cpus=_number(said.get("cpus")),
-        cpus_used=_number(said.get("alloc_cpus")),
-        memory_mib=_number(said.get("real_memory")),
-        memory_used_mib=_number(said.get("alloc_memory")),
-        features=tuple(_words(said.get("active_features") or said.get("features"))),
+        cpus=number_of(said.get("cpus")),
+        cpus_used=number_of(said.get("alloc_cpus")),
+        memory_mib=number_of(said.get("real_memory")),
+        memory_used_mib=number_of(said.get("alloc_memory")),
+        features=tuple(words_of(said.get("active_features") or said.get("features"))),
         state="+".join(words),
     )
 
@@ -105,8 +109,8 @@ def parse_reservations(out: str) -> tuple[Reserved, ...]:
             Reserved(
                 name=said["ReservationName"],
                 nodes=frozenset(expand(said.get("Nodes", ""))),
-                from_s=_number(said.get("StartTime")),
-                until_s=_number(said.get("EndTime")),
+                from_s=number_of(said.get("StartTime")),
+                until_s=number_of(said.get("EndTime")),
                 maintenance="MAINT" in said.get("Flags", ""),
             )
         )
@@ -126,13 +130,14 @@ def expand(text: str) -> Iterable[str]:
                 yield f"{prefix}{number:0{len(first)}d}"
 
 
-def _words(value: object) -> list[str]:
+def words_of(value: object) -> list[str]:
+    """A list of words, or what stands for one in a text."""
     if isinstance(value, list):
         return [str(each) for each in value]
     return [word for word in re.split(r"[,+]", str(value or "")) if word]
 
 
-def _number(value: object) -> int:
+def number_of(value: object) -> int:
     """A number, which newer releases wrap as `{"set": true, "number": 8}`."""
     if isinstance(value, dict):
         value = value.get("number", 0) if value.get("set", True) else 0

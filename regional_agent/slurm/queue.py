@@ -123,7 +123,7 @@ def parse_queue(out: str) -> tuple[QueueRow, ...]:
                 cpus=_number(cpus),
                 node_list=where,
                 start_s=_number(start),
-                cards=_cards(parts[11]) * max(1, _number(nodes)),
+                cards=cards_of(parts[11]) * max(1, _number(nodes)),
                 name=parts[12],
                 comment="" if parts[13] == "(null)" else parts[13],
             )
@@ -152,7 +152,7 @@ def _pair(text: str) -> list[tuple[int, int]]:
     return [(each, each) for each in range(low, high + 1, int(step))]
 
 
-def _cards(text: str) -> int:
+def cards_of(text: str) -> int:
     """Of `gres:gpu:h100:2` or, newer, `gres/gpu:h100:2`; one where no number is named."""
     found = _GPUS.findall(text)
     return sum(int(number or 1) for number in found)

@@ -15,7 +15,8 @@ class SlurmSite:
     their own, and then a tenant that is not in it runs nothing. `partitions`: those used, the
     first is the usual one; empty: all, the site's default one first. `gres` says which
     accelerator a GRES type means where its name leaves that open. `client_env`: what the clients
-    run with."""
+    run with. `rest`: where slurmrestd is asked instead of clients, `unix:PATH` or a URL with the
+    file of a token."""
 
     client_env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     account: str = ""
@@ -25,6 +26,8 @@ class SlurmSite:
     gres: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     max_runtime_s: int = 0
     within_s: float = 30.0
+    rest: str = ""
+    rest_token_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,12 @@ def missing() -> str:
     return "" if os.geteuid() == 0 else "needs root for the daemons of Slurm"
 
 
+def rest_missing() -> str:
+    """Why slurmrestd cannot be had here; empty if it can."""
+    there = shutil.which("slurmrestd", path=PATHS)
+    return missing() or ("" if there else "needs slurmrestd (make services)")
+
+
 def until(holds: Callable[[], Any], what: str, within_s: float = UP_WITHIN_S) -> Any:
     """Wait for something; fails with `what`."""
     end_s = time.monotonic() + within_s
@@ -249,6 +255,21 @@ class SlurmCluster:
             f"{self.name}-ctld", "slurmctld", "-D", "-i", "-f", self.conf, *arguments,
             SLURM_CONF=str(self.conf), user="slurm",
         )  # fmt: skip
+
+    @property
+    def rest_socket(self) -> Path:
+        """Where slurmrestd listens."""
+        return self.root / "run/rest.sock"
+
+    def start_rest(self) -> str:
+        """slurmrestd on a socket of its own, which takes whoever it runs as; its address."""
+        self.site.children.start(
+            f"{self.name}-rest", "slurmrestd", "-f", self.conf, "-a", "rest_auth/local",
+            "-s", "openapi/v0.0.38", f"unix:{self.rest_socket}",
+            SLURM_CONF=str(self.conf), SLURMRESTD_SECURITY="disable_user_check",
+        )  # fmt: skip
+        until(self.rest_socket.exists, "the socket of slurmrestd")
+        return f"unix:{self.rest_socket}"
 
     def kill_controller(self) -> None:
         """As by a loss of power."""

@@ -128,17 +128,7 @@ class Slurm:
         words = self._words(job.order)
         if isinstance(words, Refusal):
             return words
-        comment = queue.comment_of(job.tag, job.members)
-        env = {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
-        answer = await self._run(
-            [
-                "sbatch", "--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null",
-                "--open-mode=append", f"--job-name={job.name}", f"--comment={comment}",
-                f"--chdir={job.work}", f"--output={job.log}", *words, *_elements(job),
-                str(job.script),
-            ],
-            env,
-        )  # fmt: skip
+        answer = await self._hand_over(job, [*words, *_elements(job)])
         if answer.code == 0:
             return answer.out.strip().split(";")[0]
         code = next((c for words, c in _SAID.items() if words in answer.err), None)
@@ -146,6 +136,23 @@ class Slurm:
             code = RefusalCode.SITE_LIMIT
         code = code or RefusalCode.SUBMIT_FAILED
         return Refusal(code, job.order.uid, available=answer.said)
+
+    async def _hand_over(self, job: Submission, words: Sequence[str]) -> Answer:
+        """What sbatch says, told this of the job."""
+        comment = queue.comment_of(job.tag, job.members)
+        return await self._run(
+            [
+                "sbatch", "--parsable", "--no-requeue", "--export=ALL", "--input=/dev/null",
+                "--open-mode=append", f"--job-name={job.name}", f"--comment={comment}",
+                f"--chdir={job.work}", f"--output={job.log}", *words, str(job.script),
+            ],
+            self._job_env,
+        )  # fmt: skip
+
+    @property
+    def _job_env(self) -> dict[str, str]:
+        """The environment jobs are handed over with."""
+        return {name: self._env[name] for name in self._env if name not in queue.ENVIRONMENT}
 
     async def alike(self, order: LaunchOrder) -> Hashable | None:
         """What sbatch is told, and what the script of a pack says for all of it."""
@@ -213,9 +220,7 @@ class Slurm:
 
     async def look(self, name: str, tag: str, work: Path) -> str | None:
         """In the queue by name and comment, then in the books, where a job stays."""
-        said = await self._squeue("--states=all", f"--name={name}")
-        rows = queue.parse_queue(said.out)
-        for row in rows:
+        for row in await self._known(name):
             if row.name == name and row.tag == tag:
                 return row.local_id
         traits = await self.traits()
@@ -231,9 +236,16 @@ class Slurm:
         async with self._looking:
             now_s = asyncio.get_running_loop().time()
             if not self._rows or now_s - self._rows[0] > age_max_s:
-                rows = queue.parse_queue((await self._squeue("--all")).out)
-                self._rows = (now_s, rows)
+                self._rows = (now_s, await self._waiting_or_running())
             return self._rows[1]
+
+    async def _waiting_or_running(self) -> tuple[queue.QueueRow, ...]:
+        return queue.parse_queue((await self._squeue("--all")).out)
+
+    async def _known(self, name: str) -> tuple[queue.QueueRow, ...]:
+        """All jobs of this name the controller knows, ended ones too."""
+        said = await self._squeue("--states=all", f"--name={name}")
+        return queue.parse_queue(said.out)
 
     async def queue(self) -> tuple[Queued, ...]:
         """Ours: those with a comment of ours."""

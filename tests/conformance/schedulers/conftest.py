@@ -14,11 +14,11 @@ from tests.conformance.schedulers.kubernetes_rig import CarriedKubernetesRig, Ku
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
-from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.conformance.schedulers.slurm_rig import SlurmRestRig, SlurmRig
 from tests.image_store import ImageStore, image_store_missing
 from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.kubernetes_pods import empty_directories_missing
-from tests.schedulers.slurm_cluster import SlurmSite, missing
+from tests.schedulers.slurm_cluster import SlurmSite, missing, rest_missing
 
 MakeRig = Callable[[Path, pytest.FixtureRequest], Rig]
 
@@ -35,6 +35,19 @@ def slurm_site() -> Iterator[SlurmSite]:
 def _slurm(scratch: Path, request: pytest.FixtureRequest) -> Rig:
     site: SlurmSite = request.getfixturevalue("slurm_site")
     return SlurmRig(site.clusters["alpha"], site.scratch / "agents" / scratch.name)
+
+
+@pytest.fixture(scope="session")
+def rest_site(slurm_site: SlurmSite) -> SlurmSite:
+    if why := rest_missing():
+        pytest.skip(f"Slurm {why}")
+    slurm_site.clusters["alpha"].start_rest()
+    return slurm_site
+
+
+def _slurmrestd(scratch: Path, request: pytest.FixtureRequest) -> Rig:
+    site: SlurmSite = request.getfixturevalue("rest_site")
+    return SlurmRestRig(site.clusters["alpha"], site.scratch / "agents" / scratch.name)
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +112,7 @@ RIGS: dict[str, MakeRig] = {
     "containers": _containers,
     "simulated": lambda scratch, _: SimulatedRig(),
     "slurm": _slurm,
+    "slurmrestd": _slurmrestd,
     "ray": _ray,
     "gridengine": _gridengine,
     "kubernetes": lambda scratch, _: KubernetesRig(scratch / "state"),

@@ -1,6 +1,6 @@
 """Run the suite and record it for the documentation:
-`python -m tests.conformance.schedulers.record process containers simulated slurm gridengine
-kubernetes kubernetes-carried ray`, then `python docs/draw_schedulers.py`. With
+`python -m tests.conformance.schedulers.record process containers simulated slurm slurmrestd
+gridengine kubernetes kubernetes-carried ray`, then `python docs/draw_schedulers.py`. With
 `--cases=withdraw_queued,gang` only these are tried, and the others stand as they were recorded."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.conformance.schedulers.kubernetes_rig import CarriedKubernetesRig, Ku
 from tests.conformance.schedulers.ray_rig import RayRig
 from tests.conformance.schedulers.real_kubernetes_rig import RealKubernetesRig
 from tests.conformance.schedulers.rigs import ContainerRig, ProcessRig, SimulatedRig
-from tests.conformance.schedulers.slurm_rig import SlurmRig
+from tests.conformance.schedulers.slurm_rig import SlurmRestRig, SlurmRig
 from tests.image_store import ImageStore
 from tests.schedulers import gridengine_cluster, ray_head
 from tests.schedulers.slurm_cluster import SlurmSite
@@ -74,10 +74,12 @@ def main() -> None:
                 asyncio.run(_record(ContainerRig(Path(scratch) / "contained", store)))
             elif kind == "simulated":
                 asyncio.run(_record(SimulatedRig()))
-            elif kind == "slurm":
+            elif kind in ("slurm", "slurmrestd"):
                 site = SlurmSite(["alpha"]).start()
                 try:
-                    asyncio.run(_record(SlurmRig(site.clusters["alpha"], site.scratch / "agent")))
+                    site.clusters["alpha"].start_rest()
+                    rig = SlurmRig if kind == "slurm" else SlurmRestRig
+                    asyncio.run(_record(rig(site.clusters["alpha"], site.scratch / "agent")))
                 finally:
                     site.stop()
             elif kind == "gridengine":
@@ -96,8 +98,8 @@ def main() -> None:
             elif kind == "ray":
                 _record_ray()
             else:
-                sys.exit(f"unknown {kind!r}: process, containers, simulated, slurm, gridengine, "
-                         "kubernetes or ray")
+                sys.exit(f"unknown {kind!r}: process, containers, simulated, slurm, slurmrestd, "
+                         "gridengine, kubernetes or ray")
 
 
 if __name__ == "__main__":

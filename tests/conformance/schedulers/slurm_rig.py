@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.act.schedulers.slurm_rest import RestSlurm
 from regional_agent.clients import Answer
 from regional_agent.conformance.rig import Ability, Break
+from regional_agent.slurm.queue import QueueRow
 from regional_agent.slurm.site import SlurmSite
 from tests.conformance.schedulers.batch_rig import QUICK, BatchRig
 from tests.schedulers.slurm_cluster import SlurmCluster, until
@@ -29,6 +31,25 @@ class _StrangeSlurm(Slurm):
         return answer
 
 
+class _StrangeRest(RestSlurm):
+    """As `_StrangeSlurm`."""
+
+    strange = False
+
+    async def _run(self, argv: Sequence[str], env: Mapping[str, str]) -> Answer:
+        answer = await super()._run(argv, env)
+        if self.strange and argv[0] == "sacct":
+            out = answer.out.replace("RUNNING", "HOVERING")
+            return Answer(answer.code, out, answer.err, answer.took_s)
+        return answer
+
+    async def _jobs(self) -> tuple[QueueRow, ...]:
+        rows = await super()._jobs()
+        if not self.strange:
+            return rows
+        return tuple(replace(r, state=r.state.replace("RUNNING", "HOVERING")) for r in rows)
+
+
 class SlurmRig(BatchRig):
     """One cluster with accounting."""
 
@@ -38,7 +59,11 @@ class SlurmRig(BatchRig):
     def __init__(self, cluster: SlurmCluster, state: Path) -> None:
         super().__init__(state)
         self.cluster = cluster
-        self.system = _StrangeSlurm(SlurmSite(client_env=cluster.env))
+        self.system = self.made_system()
+
+    def made_system(self) -> _StrangeSlurm | _StrangeRest:
+        """How the cluster is reached."""
+        return _StrangeSlurm(SlurmSite(client_env=self.cluster.env))
 
     async def connect(self) -> Slurm:
         return self.system
@@ -119,3 +144,18 @@ class SlurmRig(BatchRig):
         await asyncio.to_thread(
             subprocess.run, ["scancel", "--user=root"], env=self.cluster.env, check=False
         )
+
+
+class SlurmRestRig(SlurmRig):
+    """The same cluster by slurmrestd."""
+
+    kind = "slurmrestd"
+
+    def made_system(self) -> _StrangeRest:
+        address = f"unix:{self.cluster.rest_socket}"
+        return _StrangeRest(SlurmSite(client_env=self.cluster.env, rest=address))
+
+    async def close(self) -> None:
+        await super().close()
+        assert isinstance(self.system, RestSlurm)
+        await self.system.close()
