@@ -15,6 +15,7 @@ from regional_agent.act.schedulers.batch.following import Pace
 from regional_agent.act.schedulers.batch.scheduler import BatchScheduler, BatchSettings
 from regional_agent.act.schedulers.port import LaunchOrder, LocalState, Phase, Submitted
 from regional_agent.act.schedulers.slurm import Slurm
+from regional_agent.act.schedulers.slurm_rest import RestSlurm
 from regional_agent.slurm.site import SlurmSite as Site
 
 QUICK = Pace(look_s=0.1, poll_s=1.0, soon_s=0.3, gone_s=8.0, account_s=1.0)
@@ -36,6 +37,8 @@ async def running(
         yield made
     finally:
         await made.close()
+        if isinstance(system, RestSlurm):
+            await system.close()
 
 
 def orders(prefix: str, programs: Sequence[str], **rest: object) -> list[LaunchOrder]:
