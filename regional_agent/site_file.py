@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from federation.site_limits import NameRule, SiteLimits
 from federation.units import parse_duration_s, parse_rfc3339_ms
 from regional_agent.session.hours import DAY_MINUTES, Hours
-from regional_agent.session.site_policy import QUEUED_MAX, Blackout, GuestShare, SitePolicy
+from regional_agent.session.site_policy import Blackout, GuestShare, SitePolicy
 from regional_agent.settings import SettingsError, faults
 from regional_agent.week_fields import EVERY_DAY, Clock, Days, some_time, zone_name
 
@@ -119,7 +119,7 @@ class _File(_Part):
     guest_share: _Share = _Share()
     blackouts: tuple[_Blackout, ...] = ()
     max_pending: Annotated[int, Field(ge=1)] | None = None
-    max_queued: Annotated[int, Field(ge=0, le=10_000)] = QUEUED_MAX
+    max_queued: Annotated[int, Field(ge=0, le=10_000)] | None = None
     queue_start_s: Annotated[
         int, BeforeValidator(parse_duration_s), Field(alias="queue_start", ge=0)
     ] = 0

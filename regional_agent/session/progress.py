@@ -159,6 +159,8 @@ def _end(site: Site, held: Held, done: Collected, now: Now, do: Actions) -> None
         logs=done.logs,
     )
     site.end(held, said, _broker_time(view.ended_ms or now.site_ms, now), do)
+    if view.started_ms:
+        site.turnover.ended(held.placement.pool, now.broker_ms)
 
 
 def _as_stopped(held: Held, ended: Ended) -> Ended:
@@ -216,6 +218,7 @@ def acknowledged(site: Site, event_seq: int, now: Now, do: Actions) -> None:
 
 def time_passed(site: Site, now: Now, do: Actions) -> None:
     """Tombstones nobody asked to forget go after a day."""
+    site.turnover.passed(now.broker_ms)
     for held in site.attempts.values():
         old = held.ended_ms and now.broker_ms - held.ended_ms > TOMBSTONE_MS
         if not held.live and old and held.last_seq <= site.acked:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.local_queue import LocalQueue
+from regional_agent.session.turnover import Turnover
 
 KEPT = 200
 
@@ -31,20 +32,39 @@ class QueueWaits:
         return seen[min(int(share * len(seen)), len(seen) - 1)] if seen else None
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of waiting beside what a scheduler says. `stated_ms`: by the site's people,
+    0 = nothing."""
+
+    waits: QueueWaits
+    turnover: Turnover
+    stated_ms: int = 0
+
+    def start_ms(self, pool: str, waiting: int) -> tuple[int, int] | None:
+        """Half, and nine in ten, have begun by then: as learned from those that waited; else what
+        is stated; else the time in which a place came free for each of those in front."""
+        half, most = self.waits.quantile_ms(pool, 0.5), self.waits.quantile_ms(pool, 0.9)
+        if half is not None and most is not None:
+            return half, most
+        if self.stated_ms:
+            return self.stated_ms, self.stated_ms
+        gap_ms = self.turnover.gap_ms(pool)
+        return None if gap_ms is None else (gap_ms * (waiting + 1),) * 2
+
+
 def queues_of(
-    pools: Iterable[str], seen: Mapping[str, LocalQueue], waits: QueueWaits, stated_ms: int
+    pools: Iterable[str], seen: Mapping[str, LocalQueue], known: Known
 ) -> dict[str, LocalQueue]:
-    """The queue of each pool with the start to expect: what the scheduler says, else what was
-    learned here, else what the site's people say (0 = nothing). A scheduler that would start a
-    small job at once says nothing of one that finds no room."""
+    """The queue of each pool with the start to expect: what the scheduler says, else what is
+    known here. A scheduler that would start a small job at once says nothing of one that finds no
+    room."""
     found: dict[str, LocalQueue] = {}
     for pool in pools:
         queue = seen.get(pool, LocalQueue())
         if not queue.start_p50_ms:
-            half, most = waits.quantile_ms(pool, 0.5), waits.quantile_ms(pool, 0.9)
-            if half is None and stated_ms:
-                half, most = stated_ms, stated_ms
-            if half is not None:
-                queue = replace(queue, start_p50_ms=half, start_p90_ms=most)
+            start = known.start_ms(pool, queue.waiting)
+            if start is not None:
+                queue = replace(queue, start_p50_ms=start[0], start_p90_ms=start[1])
         found[pool] = queue
     return found

@@ -20,9 +20,10 @@ from regional_agent.session.events import Ended, Refused, Said
 from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
 from regional_agent.session.inputs import Now
 from regional_agent.session.ledger import Ledger
-from regional_agent.session.queue_waits import QueueWaits, queues_of
+from regional_agent.session.queue_waits import Known, QueueWaits, queues_of
 from regional_agent.session.resettle import SiteSeen, closed_windows
-from regional_agent.session.site_policy import SitePolicy, Standing
+from regional_agent.session.site_policy import QUEUED_LEAST, SitePolicy, Standing
+from regional_agent.session.turnover import Turnover
 
 MEASURED_STARTS = 200
 _MINUTE_MS = 60_000
@@ -45,6 +46,7 @@ class Site:
     look_first: bool = False
     start_delays_ms: deque[int] = field(default_factory=lambda: deque(maxlen=MEASURED_STARTS))
     waits: QueueWaits = field(default_factory=QueueWaits)
+    turnover: Turnover = field(default_factory=Turnover)
     changes: int = 0
     seen: SiteSeen | None = None
     _windows: tuple[int, tuple[ClosedWindow, ...]] = (0, ())
@@ -142,12 +144,16 @@ class Site:
             return {}
         seen = self.seen.queues if self.seen else {}
         pools = [pool.name for pool in self.ledger.pools]
-        return queues_of(pools, seen, self.waits, self.rules.policy.queue_start_ms)
+        stated_ms = self.rules.policy.queue_start_ms
+        return queues_of(pools, seen, Known(self.waits, self.turnover, stated_ms))
 
     @property
     def max_queued(self) -> int:
         """How many attempts may wait in the queue of the site's scheduler; 0 where it has none."""
-        return self.rules.policy.max_queued if "queue" in self.rules.features else 0
+        if "queue" not in self.rules.features:
+            return 0
+        said = self.rules.policy.max_queued
+        return max(QUEUED_LEAST, self.turnover.most) if said is None else said
 
     @property
     def waiting(self) -> int:

@@ -26,7 +26,7 @@ WINDOWS_MAX = 100
 WINDOWS_AHEAD_MS = 32 * 86_400_000
 """As far as the longest job a tenant may run by default, and a day."""
 _SHELL = "/bin/sh"
-QUEUED_MAX = 4
+QUEUED_LEAST = 4
 """Enough for a place that comes free to be used at once, few enough to be taken back."""
 
 
@@ -65,12 +65,13 @@ class Blackout:
 @dataclass(frozen=True, slots=True)
 class SitePolicy:
     """The rules of `site.yaml` and the bans. `max_queued`: attempts that may wait in the queue of
-    the site's scheduler; `queue_start_ms`: how long they are to be expected to, 0 = not stated."""
+    the site's scheduler, None = as many as come free while others are on their way, `QUEUED_LEAST`
+    at least; `queue_start_ms`: how long they are to be expected to, 0 = not stated."""
 
     limits: SiteLimits = field(default_factory=SiteLimits)
     share: GuestShare = field(default_factory=GuestShare)
     blackouts: tuple[Blackout, ...] = ()
-    max_queued: int = QUEUED_MAX
+    max_queued: int | None = None
     queue_start_ms: int = 0
 
     def told(self, now_ms: int) -> SiteLimits:

@@ -14,7 +14,9 @@ from regional_agent.session import inputs
 from regional_agent.session.commands import Dispatch, Stop
 from regional_agent.session.events import Refused
 from regional_agent.session.ledger import Ledger, Pool, Request
-from regional_agent.session.queue_waits import QueueWaits, queues_of
+from regional_agent.session.queue_waits import Known, QueueWaits, queues_of
+from regional_agent.session.site_policy import SitePolicy
+from regional_agent.session.turnover import Turnover
 from tests.unit.session.site_world import SiteWorld, dispatch, now
 
 FIRST = 9
@@ -109,8 +111,48 @@ def test_the_expected_start_is_the_schedulers_else_learned_else_stated() -> None
     for waited_ms in (10, 20, 30, 40, 100):
         waits.started("a", waited_ms)
     seen = {"b": LocalQueue(3, 24, 5_000, 9_000), "c": LocalQueue(0, 0, 0, 0)}
-    found = queues_of(["a", "b", "c", "d"], seen, waits, 600_000)
+    known = Known(waits, Turnover(), 600_000)
+    found = queues_of(["a", "b", "c", "d"], seen, known)
     assert (found["a"].start_p50_ms, found["a"].start_p90_ms) == (30, 100)
     assert found["b"] == seen["b"]
     assert found["c"].start_p50_ms == found["d"].start_p50_ms == 600_000
-    assert queues_of(["d"], {}, waits, 0)["d"].start_p50_ms is None
+    assert queues_of(["d"], {}, Known(waits, Turnover()))["d"].start_p50_ms is None
+
+
+def test_where_nobody_has_waited_yet_the_places_that_came_free_say_how_long_it_takes() -> None:
+    turnover = Turnover()
+    for at_ms in (1_000, 1_100, 2_000, 2_300, 3_000):
+        turnover.ended("a", at_ms)
+    seen = {"a": LocalQueue(waiting=3)}
+    found = queues_of(["a", "b"], seen, Known(QueueWaits(), turnover))
+    assert found["a"].start_p50_ms == 4 * 500
+    assert found["b"].start_p50_ms is None
+
+
+def test_more_wait_where_places_change_hands_faster_until_that_is_a_minute_ago() -> None:
+    turnover = Turnover()
+    for n in range(40):
+        turnover.ended("a", n * 200)
+    assert turnover.most == 20
+    turnover.ended("a", 30_000)
+    assert turnover.most == 20
+    turnover.passed(70_000)
+    assert turnover.most == 1
+
+
+def test_as_many_may_wait_as_came_free_within_seconds_unless_the_sites_people_say() -> None:
+    world = SiteWorld()
+    world.welcome()
+    world.talk.set_features(world.talk.instant().rules.features | {"queue"})
+    for n in range(1, 7):
+        world.send(dispatch(f"a{n}-1", n))
+        world.run_effects()
+        for step in (world.begin, world.finish):
+            step(f"a{n}-1")
+            world.look(f"a{n}-1")
+        world.run_effects()
+    assert world.talk.instant().max_queued == 6
+    world.talk.take(
+        inputs.RulesChanged("open", "", SitePolicy(max_queued=2)), now(), act.Actions()
+    )
+    assert world.talk.instant().max_queued == 2
