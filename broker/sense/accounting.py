@@ -7,6 +7,7 @@ against one report never promise the same node twice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from broker.model.fleet import Capacity, NodeGroup, PoolCapacity
@@ -20,11 +21,14 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
     """The pools of a report with Tradewind's own later decisions and ends accounted for.
 
     `attempts` are all attempts of that cluster that are live or ended recently. Which node a
-    command will use is the site's choice; the tightest fitting one is assumed.
+    command will use is the site's choice; the tightest fitting one is assumed. What came free since
+    goes to those that wait in the queue of the site, not to others: the site sees to that itself.
     """
+    attempts = sorted(attempts, key=lambda a: a.dispatch_seq)
+    came_free: Counter[str] = Counter()
     pools = {pool.pool: pool.groups for pool in capacity.pools}
     extras = {pool.pool: dict(pool.extras) for pool in capacity.pools if pool.extras}
-    for attempt in sorted(attempts, key=lambda a: a.dispatch_seq):
+    for attempt in attempts:
         groups = pools.get(attempt.pool)
         if groups is None:
             continue
@@ -37,9 +41,17 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         if attempt.live and taken_later:
             pools[attempt.pool] = _take(groups, attempt)
             _move(extras, attempt, -1)
+            came_free[attempt.pool] -= attempt.queued
         elif not attempt.live and unheard and held and not placed_later:
             pools[attempt.pool] = _give_back(groups, attempt)
             _move(extras, attempt, 1)
+            came_free[attempt.pool] += 1
+    for attempt in attempts:
+        if attempt.waits_in_queue and came_free[attempt.pool] > 0:
+            groups = pools[attempt.pool]
+            if _room(groups, attempt):
+                came_free[attempt.pool] -= 1
+                pools[attempt.pool] = _take(groups, attempt)
     return tuple(
         replace(pool, groups=pools[pool.pool], extras=extras.get(pool.pool, {}))
         for pool in capacity.pools
@@ -70,6 +82,12 @@ def _take(groups: tuple[NodeGroup, ...], attempt: Attempt) -> tuple[NodeGroup, .
         left = _change(left, index, attempt, (nodes, -each))
         missing -= nodes * each
     return _merged(left)
+
+
+def _room(groups: Iterable[NodeGroup], attempt: Attempt) -> bool:
+    """Whether all of it would find a place now."""
+    fit = sum(group.count * _fits(group, attempt) for group in groups)
+    return fit >= attempt.copies * attempt.replicas
 
 
 def _fits(group: NodeGroup, attempt: Attempt) -> int:

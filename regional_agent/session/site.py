@@ -19,7 +19,7 @@ from regional_agent.session.commands import Dispatch
 from regional_agent.session.events import Ended, Refused, Said
 from regional_agent.session.held import ENDED, Held, detail_of, reservation_text
 from regional_agent.session.inputs import Now
-from regional_agent.session.ledger import Ledger
+from regional_agent.session.ledger import Ledger, Request
 from regional_agent.session.queue_waits import Known, QueueWaits, queues_of
 from regional_agent.session.resettle import SiteSeen, closed_windows
 from regional_agent.session.site_policy import QUEUED_LEAST, SitePolicy, Standing
@@ -105,8 +105,14 @@ class Site:
 
     def seat_queued(self) -> None:
         """What is free now is the queue's before anybody else's, in the order of the commands."""
+        in_vain: set[Request] = set()
         for held in sorted(self.queued, key=lambda held: held.dispatch_seq):
+            waits = self.ledger.reservations.get(held.uid)
+            if waits is None or waits.places or waits.request in in_vain:
+                continue
             self.ledger = self.ledger.seated(held.uid)
+            if not self.ledger.reservations[held.uid].places:
+                in_vain.add(waits.request)
 
     @property
     def queued(self) -> list[Held]:

@@ -68,3 +68,19 @@ def test_cpus_and_memory_bind_as_well() -> None:
     assert free([at(11, cpus_milli_per_replica=20_000)]) == 7
     assert free([at(11, cpus_milli_per_replica=20_000, width=3)]) == 0
     assert free([at(11, memory_bytes_per_replica=33 * GIB)]) == 0
+
+
+def waiting(seq: int, **changes: Any) -> Attempt:
+    return at(seq, queued=True, reserved_ms=0, **changes)
+
+
+def test_what_came_free_since_goes_to_who_waits_at_the_site_before_others() -> None:
+    """The site gives it to them by itself: promised to others as well it would be refused."""
+    ends = [over(n, 20 + n) for n in (1, 2, 3)]
+    assert free(ends) == 11
+    assert free([*ends, waiting(4), waiting(11)]) == 9
+    assert free([*ends, *(waiting(n) for n in range(4, 11))]) == 8
+    assert free([waiting(4)]) == 8, "what the report says is free they have been offered"
+    begun = at(4, queued=True, started_ms=9, phase=AttemptPhase.RUNNING, event_seq=25)
+    assert free([*ends, begun, waiting(5), waiting(6), waiting(7)]) == 8
+    assert free([over(1, 21), waiting(4, accelerators_per_replica=8)]) == 9, "too large for it"

@@ -77,10 +77,18 @@ class Pack:
     def forget(self, uid: str) -> None:
         """One of its attempts is gone; with the last one everything is."""
         self.forgotten.add(uid)
-        if self.forgotten.issuperset(self.members):
-            self.remove()
+        if not self._all_forgotten:
+            try:
+                self.write([{"is": "forgotten", "uid": uid}], sync=False)
+            except FileNotFoundError:  # the last one went in another thread meanwhile
+                if not self._all_forgotten:
+                    raise
         else:
-            self.write([{"is": "forgotten", "uid": uid}], sync=False)
+            self.remove()
+
+    @property
+    def _all_forgotten(self) -> bool:
+        return self.forgotten.issuperset(self.members)
 
     def remove(self) -> None:
         """Nothing of it is kept."""
