@@ -198,12 +198,13 @@ class GridEngine:
     def stop(self) -> None:
         """End everything and remove every trace."""
         self.children.stop()
-        pids = subprocess.run(
-            ["ip", "netns", "pids", self.netns], capture_output=True, text=True, check=False
-        ).stdout.split()
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
-        subprocess.run(["ip", "netns", "del", self.netns], capture_output=True, check=False)
-        shutil.rmtree(Path("/etc/netns") / self.netns, ignore_errors=True)
+        for netns, _ in self.hosts.values():
+            pids = subprocess.run(
+                ["ip", "netns", "pids", netns], capture_output=True, text=True, check=False
+            ).stdout.split()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", netns], capture_output=True, check=False)
+            shutil.rmtree(Path("/etc/netns") / netns, ignore_errors=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
