@@ -27,6 +27,7 @@ from regional_agent.session.commands import (
 )
 from regional_agent.session.conversation import Remembered
 from regional_agent.session.inputs import End, LocalView
+from regional_agent.session.requests import Part
 
 TEXT_CHARS_MAX = 2_000
 
@@ -93,6 +94,7 @@ def placement_from_wire(said: pb.Placement) -> Placement:
         max_start_delay_s=max(0, said.max_start_delay_s),
         fence_after_s=max(0, said.fence_after_s),
         queued=said.queued,
+        parts=tuple(Part(part.pool, part.rack, part.replicas) for part in said.parts),
     )
 
 
@@ -112,6 +114,7 @@ def placement_bytes(placement: Placement) -> bytes:
         max_start_delay_s=placement.max_start_delay_s,
         fence_after_s=placement.fence_after_s,
         queued=placement.queued,
+        parts=[records.Part(**asdict(part)) for part in placement.parts],
     )
     return kept.SerializeToString()
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from broker.lifecycle.events import SiteEvent
 from broker.model.fleet import Cache, Capacity, PoolPrice, RoundTrip
+from broker.model.plan import Part
 from federation.runs import Runs
 
 # Commands -----------------------------------------------------------------------------------------
@@ -21,7 +22,7 @@ from federation.runs import Runs
 class Dispatch:
     """Reserve, prepare and launch. `adopt_only`: find it or say it is lost, never launch;
     `fence_after_s`: stop it after so long without contact, 0 = never; `queued`: where nothing is
-    free it waits in the site's queue."""
+    free it waits in the site's queue; `parts`: where the replicas of a gang go."""
 
     dispatch_seq: int
     uid: str
@@ -42,6 +43,7 @@ class Dispatch:
     adopt_only: bool = False
     fence_after_s: int = 0
     queued: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ def _dispatch(command: Dispatch) -> session.Dispatch:
             max_start_delay_s=command.max_start_delay_s,
             fence_after_s=command.fence_after_s,
             queued=command.queued,
+            parts=[
+                records.Part(pool=part.pool, rack=part.rack, replicas=part.replicas)
+                for part in command.parts
+            ],
         ),
         traceparent=command.traceparent,
         adopt_only=command.adopt_only,

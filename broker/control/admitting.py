@@ -149,7 +149,7 @@ class Admitting:
             job=attempt.job,
             tenant=attempt.tenant,
             priority=priority,
-            pool="" if attempt.waits_in_queue else pool_name(attempt.cluster, attempt.pool),
+            pool=pool_name(attempt.cluster, attempt.pool) if attempt.in_one_pool else "",
             accelerator=attempt.accelerator,
             replicas=replicas,
             accelerators_per_replica=max(attempt.accelerators_per_replica, 1),

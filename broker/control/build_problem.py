@@ -320,6 +320,8 @@ def _job(
         budget_usd=_usd(place.budget_micro_usd),
         extras_per_replica=_extras(spec, per_replica),
         topology=Topology(resources.topology or "cluster"),
+        topology_usd={Topology(n): usd / 1e6 for n, usd in resources.topology_micro_usd.items()},
+        several_pools=resources.several_pools,
         max_price_usd_per_accelerator_hour=_usd(
             place.max_price_micro_usd_per_accelerator_hour
         ),

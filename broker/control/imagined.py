@@ -59,14 +59,14 @@ async def imagine(
 
 def _merged(plan: Plan, job: Job) -> Plan:
     """The plan with all parts of the job under its own name."""
-    copies: Counter[tuple[str, bool]] = Counter()
+    copies: Counter[Assignment] = Counter()
     for item in plan.assignments:
-        copies[item.pool, item.queued] += item.count
+        copies[replace(item, job=job.id, count=1)] += item.count
     return replace(
         plan,
         assignments=tuple(
-            Assignment(job.id, pool, count, queued)
-            for (pool, queued), count in sorted(copies.items())
+            replace(item, count=copies[item])
+            for item in sorted(copies, key=lambda item: (item.place, repr(item.parts)))
         ),
         unplaced=tuple(replace(item, job=job.id) for item in plan.unplaced),
         fills=tuple(

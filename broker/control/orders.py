@@ -65,6 +65,7 @@ class Orders:
             adopt_only=need.what is Needed.ADOPT,
             fence_after_s=a.fence_after_s,
             queued=a.queued,
+            parts=a.parts,
         )
 
     def prepare(self, job: Job, cluster: str) -> Prepare | None:

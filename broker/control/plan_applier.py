@@ -22,7 +22,7 @@ from broker.lifecycle import events as ev
 from broker.lifecycle.handlers import Rejected
 from broker.model import problem as pm
 from broker.model.jobs import Attempt, Job
-from broker.model.plan import Assignment, Plan, Unplaced
+from broker.model.plan import Assignment, Part, Plan, Unplaced
 from federation.ids import AttemptUid, Cluster, JobId, attempt_uid
 from federation.jobs import JobSpec
 from federation.runs import Runs
@@ -118,7 +118,7 @@ class PlanApplier:
             self.fallen.append(f"the class of {assignment.job} has no more members")
             return None
         self.stands_for[members[turn]] = assignment.job
-        return Assignment(members[turn], assignment.pool, 1, assignment.queued)
+        return replace(assignment, job=members[turn], count=1)
 
     def _tell_one(self, round_: Round, unplaced: Unplaced) -> None:
         """The next job that does not know yet why it waits."""
@@ -177,7 +177,9 @@ class PlanApplier:
         if assignment.queued:  # tasks ahead would wait with it, and others could begin them
             promised = job.tasks.count
         tasks = first_tasks(job, width, promised) if job.is_array else Runs()
-        attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks))
+        parts = tuple(replace(p, pool=p.pool.split("/", 1)[1]) for p in assignment.parts)
+        parts *= width if job.is_array else 1
+        attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks, parts))
         if assignment.queued:
             attempt = _in_queue(attempt, self.world)
         try:
@@ -239,9 +241,9 @@ class PlanApplier:
         spec: JobSpec,
         pool: pm.Pool,
         round_: Round,
-        epoch_width_tasks: tuple[int, int, Runs],
+        placed: tuple[int, int, Runs, tuple[Part, ...]],
     ) -> Attempt:
-        epoch, width, tasks = epoch_width_tasks
+        epoch, width, tasks, parts = placed
         view = self.world.fleet.clusters[Cluster(pool.cluster)]
         short = pool.name.split("/", 1)[1]
         price = view.prices.get(short)
@@ -282,6 +284,7 @@ class PlanApplier:
             expected_start_delay_ms=start.p50_ms,
             expected_start_p90_ms=start.p90_ms,
             cycle=self.cycle,
+            parts=parts,
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from broker.control.featured import Featured, featured_places
 from broker.control.price_hours import price_windows, windows_ahead
 from broker.model import problem as pm
-from broker.model.fleet import ClusterView, NodeGroup, PoolCapacity
+from broker.model.fleet import PARTS, ClusterView, NodeGroup, PoolCapacity
 from broker.model.jobs import Attempt
 from broker.sense.accounting import free_pools
 from broker.sense.duplicates import PoolKey
@@ -42,6 +42,7 @@ def pools_of(
     refusal = unusable(view, now_ms)
     free = free_pools(view.capacity, attempts)
     may_wait = view.capacity.max_queued - sum(attempt.waiting_copies for attempt in attempts)
+    racks = PARTS in view.identity.capabilities
     closing = windows_ahead(view.capacity.windows, now_ms)
     for now, whole in zip(free, view.capacity.pools, strict=True):
         price = view.prices.get(now.pool)
@@ -60,8 +61,8 @@ def pools_of(
             accelerator=whole.groups[0].accelerator if whole.groups else CPU,
             price_usd_per_accelerator_hour=price_usd,
             accelerators_per_node=max((g.total for g in whole.groups), default=1),
-            nodes=_nodes(now.groups, free=True),
-            when_empty=_nodes(whole.groups, free=False),
+            nodes=_nodes(now.groups, by_rack=racks, free=True),
+            when_empty=_nodes(whole.groups, by_rack=racks, free=False),
             spot=price is not None and price.kind == "spot",
             domain=_domain(whole),
             prices=price_windows(price, now_ms),
@@ -81,13 +82,17 @@ def _domain(pool: PoolCapacity) -> str:
     return "" if others else first
 
 
-def _nodes(groups: Iterable[NodeGroup], *, free: bool) -> tuple[pm.NodeGroup, ...]:
-    """What the decision takes of them; what else they are makes no groups of their own."""
-    alike: Counter[tuple[int, int, int]] = Counter()
+def _nodes(
+    groups: Iterable[NodeGroup], *, by_rack: bool, free: bool
+) -> tuple[pm.NodeGroup, ...]:
+    """What the decision takes of them; what else they are makes no groups of their own. Racks do
+    where the site puts replicas into the one it is told."""
+    alike: Counter[tuple[int, int, int, str]] = Counter()
     for g in groups:
-        now = (g.free, g.free_cpus_milli, g.free_memory_bytes)
-        alike[now if free else (g.total, g.cpus_milli, g.memory_bytes)] += g.count
+        rack = g.domain if by_rack else ""
+        now = (g.free, g.free_cpus_milli, g.free_memory_bytes, rack)
+        alike[now if free else (g.total, g.cpus_milli, g.memory_bytes, rack)] += g.count
     return tuple(
-        pm.NodeGroup(count, accelerators, cpus_milli / 1000, memory_bytes / GIB)
-        for (accelerators, cpus_milli, memory_bytes), count in alike.items()
+        pm.NodeGroup(count, accelerators, cpus_milli / 1000, memory_bytes / GIB, rack)
+        for (accelerators, cpus_milli, memory_bytes, rack), count in alike.items()
     )

@@ -6,7 +6,7 @@ users and commands are left to the site: jobs alike are planned together, whoeve
 
 from __future__ import annotations
 
-from broker.model.fleet import FENCE, ONE_NODE, SINGLE_GANGS, ClusterView
+from broker.model.fleet import FENCE, ONE_NODE, PARTS, SINGLE_GANGS, ClusterView
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import (
@@ -24,6 +24,7 @@ def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> 
         _no_fence(spec, view)
         or _not_on_one_node(spec, view)
         or _gangs_in_array(spec, view)
+        or _not_in_parts(spec, view)
         or _limits(tenant, spec, view, now_ms)
     )
 
@@ -68,6 +69,23 @@ def _gangs_in_array(spec: JobSpec, view: ClusterView) -> Refusal | None:
         needed="a site that runs arrays of gangs",
         available=f"scheduler {view.identity.scheduler or 'unknown'}, which runs gangs one by one",
         advice="one job per gang",
+    )
+
+
+def _not_in_parts(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """A gang that may lie in several pools may run only where one job of the site's scheduler can:
+    a partition of Slurm, a queue or a kind of pods takes all of a job, or none."""
+    resources = spec.resources
+    if not resources.several_pools or resources.replicas == 1 or view.capacity is None:
+        return None
+    if PARTS in view.identity.capabilities:
+        return None
+    return Refusal(
+        RefusalCode.UNSUPPORTED,
+        view.identity.name,
+        needed="a site that runs one gang over several pools",
+        available=f"scheduler {view.identity.scheduler or 'unknown'}, which does not",
+        advice="leave out several_pools",
     )
 
 

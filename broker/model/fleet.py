@@ -23,6 +23,10 @@ SINGLE_GANGS = "single_gangs"
 """What a site says of itself that runs gangs and arrays, but no arrays of gangs."""
 
 
+PARTS = "parts"
+"""Capability of a site that puts each replica of a gang in the pool and rack that it is told."""
+
+
 class ClusterState(StrEnum):
     """What the operators have decided about a cluster."""
 

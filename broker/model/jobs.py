@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from broker.model.plan import Part
 from federation.ids import AttemptUid, Cluster, JobId, Tenant
 from federation.runs import Runs
 from federation.usage import Usage
@@ -190,6 +191,7 @@ class Attempt:
     queued: bool = False  # sent to wait in its site's queue
     stop_unless_started: bool = False  # the stop is for one that waits: once begun it stays
     moves_to: str = ""  # pool (cluster/pool) kept for its job once it is gone here
+    parts: tuple[Part, ...] = ()  # where replicas go, copy by copy, by rank; none: all to `pool`
     extra: bytes = b""  # fields of a newer version, kept on rewrite
 
     @property
@@ -217,6 +219,11 @@ class Attempt:
         """Live, and what becomes of it is what becomes of its job. One that was superseded is
         to be stopped and metered, no more."""
         return self.phase is not AttemptPhase.ENDED and not self.superseded_ms
+
+    @property
+    def in_one_pool(self) -> bool:
+        """Whether all that it holds is in its pool: none where it waits for it."""
+        return not self.waits_in_queue and all(part.pool == self.pool for part in self.parts)
 
     @property
     def waits_in_queue(self) -> bool:

@@ -29,8 +29,7 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
     pools = {pool.pool: pool.groups for pool in capacity.pools}
     extras = {pool.pool: dict(pool.extras) for pool in capacity.pools if pool.extras}
     for attempt in attempts:
-        groups = pools.get(attempt.pool)
-        if groups is None:
+        if attempt.pool not in pools:
             continue
         placed_later = attempt.first_seq > capacity.reflects_dispatch_seq
         unheard = attempt.event_seq > capacity.reflects_event_seq
@@ -39,12 +38,10 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         if attempt.queued:  # it takes something only from its start on
             taken_later = attempt.started_ms > 0 and (placed_later or unheard)
         if attempt.live and taken_later:
-            pools[attempt.pool] = _take(groups, attempt)
-            _move(extras, attempt, -1)
+            _change_all(pools, extras, attempt, -1)
             came_free[attempt.pool] -= attempt.queued
         elif not attempt.live and unheard and held and not placed_later:
-            pools[attempt.pool] = _give_back(groups, attempt)
-            _move(extras, attempt, 1)
+            _change_all(pools, extras, attempt, 1)
             came_free[attempt.pool] += 1
     for attempt in attempts:
         if attempt.waits_in_queue and came_free[attempt.pool] > 0:
@@ -56,6 +53,32 @@ def free_pools(capacity: Capacity, attempts: Iterable[Attempt]) -> tuple[PoolCap
         replace(pool, groups=pools[pool.pool], extras=extras.get(pool.pool, {}))
         for pool in capacity.pools
     )
+
+
+def _change_all(
+    pools: dict[str, tuple[NodeGroup, ...]],
+    extras: Mapping[str, dict[str, tuple[int, int]]],
+    attempt: Attempt,
+    sign: int,
+) -> None:
+    """Take what an attempt has in all of its pools (-1), or give it back (1)."""
+    for pool, rack, part in _parts(attempt):
+        groups = pools.get(pool, ())
+        inside = tuple(g for g in groups if not rack or g.domain == rack)
+        elsewhere = tuple(g for g in groups if rack and g.domain != rack)
+        changed = _give_back(inside, part) if sign > 0 else _take(inside, part)
+        pools[pool] = (*elsewhere, *changed)
+        _move(extras, part, sign)
+
+
+def _parts(attempt: Attempt) -> Iterable[tuple[str, str, Attempt]]:
+    """The pools and racks that an attempt is in, each with what it has there."""
+    if not attempt.parts:
+        yield attempt.pool, "", attempt
+    for part in attempt.parts:
+        one = min(attempt.width, 1)  # parts are those of all copies
+        here = replace(attempt, pool=part.pool, replicas=part.replicas, width=one, parts=())
+        yield part.pool, part.rack, here
 
 
 def _move(extras: Mapping[str, dict[str, tuple[int, int]]], attempt: Attempt, sign: int) -> None:

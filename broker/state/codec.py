@@ -24,6 +24,7 @@ from broker.model.jobs import (
     OutcomeKind,
     Output,
 )
+from broker.model.plan import Part
 from federation.ids import AttemptUid, Cluster, JobId, Tenant
 from federation.runs import Runs
 from federation.usage import Usage
@@ -284,9 +285,10 @@ def _put_lists(record: pb.AttemptRecord, attempt: Attempt) -> None:
         record.started_tasks.extend(runs_to_pb(attempt.started_tasks))
     if attempt.extras_per_replica:
         record.extras_per_replica.update(attempt.extras_per_replica)
+    for part in attempt.parts:
+        record.parts.add(pool=part.pool, rack=part.rack, replicas=part.replicas)
     record.nodes.extend(attempt.nodes)
-    for output in attempt.outputs:
-        record.outputs.append(output_to_pb(output))
+    record.outputs.extend(map(output_to_pb, attempt.outputs))
     for stream, size_bytes in attempt.log_bytes:
         record.logs.add(stream=stream, bytes=size_bytes)
 
@@ -358,6 +360,7 @@ def _attempt_of(r: pb.AttemptRecord) -> Attempt:
         queued=r.queued,
         stop_unless_started=r.stop_unless_started,
         moves_to=r.moves_to,
+        parts=tuple(Part(p.pool, p.rack, p.replicas) for p in r.parts),
         extra=unknown_part(r),
     )
 

@@ -103,6 +103,10 @@ class Resources(Part):
     accelerators: Accelerators = ()
     accelerator_memory_bytes: MemorySize | None = Field(alias="accelerator_memory", default=None)
     topology: Literal["node", "rack", "cluster"] | None = None
+    topology_micro_usd: dict[Literal["node", "rack", "cluster"], MicroUsd] = Field(
+        alias="topology_usd", default={}
+    )
+    several_pools: Flag = False
     isolation: Isolation | None = None
     network: bool = False
     extras: Annotated[dict[LabelKey, Extra], Field(max_length=16), at_most(16)] = {}

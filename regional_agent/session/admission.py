@@ -113,6 +113,8 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "arrays whose tasks are gangs"
     if on_one_node(spec) and "one_node" not in features:
         return "gangs on one node"
+    if placement.parts and "parts" not in features:
+        return "gangs over several pools, or in one rack of a pool"
     if spec.image is not None and "images" not in features:
         return f"the image {spec.image}"
     if placement.fence_after_s and "fence" not in features:
@@ -142,4 +144,5 @@ def request_of(placement: Placement, spec: JobSpec | None) -> Request:
         one_node=spec is not None and on_one_node(spec),
         extras=tuple(sorted(spec.resources.extras.items())) if spec is not None else (),
         features=spec.resources.features if spec is not None else (),
+        parts=placement.parts,
     )

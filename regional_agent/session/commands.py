@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federation.runs import Runs
+from regional_agent.session.ledger import Part
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where and how large: amounts are per replica. `tasks` empty: not an array; then `width`
     is 0. `max_runtime_s`, `max_start_delay_s` and `fence_after_s`: 0 = none. `queued`: where
-    nothing is free it waits in the site's queue, holding nothing."""
+    nothing is free it waits in the site's queue, holding nothing. `parts`: where the replicas of a
+    gang go, by rank; none: all to `pool`."""
 
     pool: str
     accelerator: str = "CPU"
@@ -26,6 +28,7 @@ class Placement:
     max_start_delay_s: int = 0
     fence_after_s: int = 0
     queued: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from regional_agent.session.events import (
     TasksChanged,
 )
 from regional_agent.session.inputs import End, LocalView
-from regional_agent.session.ledger import Place, Request, Reservation
+from regional_agent.session.ledger import Part, Place, Request, Reservation
 
 ACCEPTED = "accepted"
 SUBMITTED = "submitted"
@@ -227,7 +227,8 @@ def reservation_text(held: Held) -> str:
     if held.reservation is not None:
         r = held.reservation.request
         kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width,
-                   r.one_node, [*r.extras], [*r.features]]
+                   r.one_node, [*r.extras], [*r.features],
+                   [[part.pool, part.rack, part.replicas] for part in r.parts]]
         kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
     if held.traceparent:
         kept.append(held.traceparent)
@@ -247,13 +248,14 @@ def read_reservation(held: Held, text: str) -> None:
 
 
 def _request(*kept: Any) -> Request:
-    """The first seven figures, by name what it has of the pool's extras, and the features its nodes
-    must have."""
+    """The first seven figures, by name what it has of the pool's extras, the features its nodes
+    must have, and its parts."""
     extras = kept[7] if len(kept) > 7 else ()
     return replace(
         Request(*kept[:7]),
         extras=tuple((name, each) for name, each in extras),
         features=tuple(kept[8]) if len(kept) > 8 else (),
+        parts=tuple(Part(*part) for part in kept[9]) if len(kept) > 9 else (),
     )
 
 

@@ -8,28 +8,20 @@ whatever the broker or the local scheduler believe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from federation.features import has_features, in_words
 from federation.refusals import Refusal, RefusalCode
+from regional_agent.session.requests import Counts, Part, Place, Request
+
+__all__ = [
+    "OTHERS", "Ledger", "NodeFree", "NodeGroup", "Part", "Place", "Pool", "Request", "Reservation",
+]  # fmt: skip
 
 OTHERS = "~"
 """Begins the names under which the ledger keeps what is held by somebody else at the site."""
-
-
-Counts = tuple[tuple[str, int], ...]
-"""How many of each thing, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one process sits: cards (or slots) by index, on a node by its index in `pool`."""
-
-    pool: str
-    node: int
-    accelerators: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,37 +52,6 @@ class Pool:
         if not self.racks:
             return self.domain
         return self.racks[node] if node < len(self.racks) else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once;
-    `one_node`: those of a copy lie on one node. `extras` are taken of the pool, `features` are what
-    every node of it must have."""
-
-    pool: str
-    replicas: int = 1
-    accelerators: int = 0
-    cpus_milli: int = 0
-    memory_bytes: int = 0
-    width: int = 1
-    one_node: bool = False
-    extras: Counts = ()
-    features: tuple[str, ...] = ()
-
-    @property
-    def in_wholes(self) -> Request:
-        """The same as pieces of which each lies on one node."""
-        if not self.one_node:
-            return self
-        return replace(
-            self,
-            replicas=1,
-            accelerators=self.accelerators * self.replicas,
-            cpus_milli=self.cpus_milli * self.replicas,
-            memory_bytes=self.memory_bytes * self.replicas,
-            one_node=False,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +147,51 @@ class Ledger:
                 uid,
                 available="another reservation of the same attempt",
             )
-        pool = next((p for p in self.pools if p.name == request.pool), None)
-        if pool is None:
-            return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"pool {request.pool!r}")
+        pools = {pool.name: pool for pool in self.pools}
+        places: tuple[Place, ...] = ()
+        nodes: dict[str, list[NodeFree]] = {}
+        for part in request.in_parts:
+            pool = pools.get(part.pool)
+            if pool is None:
+                return Refusal(RefusalCode.UNSUPPORTED, uid, needed=f"pool {part.pool!r}")
+            if pool.name not in nodes:
+                nodes[pool.name] = self._nodes(pool)
+            found = self._seats(pool, nodes[pool.name], request, part)
+            if isinstance(found, Refusal):
+                return found
+            places += found
+        made = Reservation(uid, request, places)
+        return self._with({**self.reservations, uid: made}, _moved(self._all(), made, -1)), made
+
+    def _seats(
+        self, pool: Pool, nodes: list[NodeFree], request: Request, part: Part
+    ) -> tuple[Place, ...] | Refusal:
+        """Places for a part of a gang in a pool, taken off `nodes`."""
         piece = request.in_wholes
-        wanted = piece.replicas * piece.width
-        places = _pack(pool, self._nodes(pool), piece, wanted)
+        wanted = part.replicas // request.replicas if request.one_node else part.replicas
+        indices: Sequence[int] = range(len(nodes))
+        if part.rack:
+            indices = [index for index in indices if pool.rack(index) == part.rack]
+        places = _pack(pool, nodes, piece, (wanted, indices))
         if len(places) < wanted:
+            where = f" in {part.rack}" if part.rack else ""
             return Refusal(
                 RefusalCode.CAPACITY_TAKEN,
-                f"pool {pool.name}",
-                needed=_needs(pool, piece),
+                f"pool {pool.name}{where}",
+                needed=_needs(pool, piece, wanted),
                 available=f"room for {len(places)} replicas now",
             )
         for name, each in request.extras:
-            needed, left = each * request.replicas * request.width, self.extras(pool).get(name, 0)
+            needed, left = each * part.replicas, self.extras(pool).get(name, 0)
             if needed > left:
                 return Refusal(
                     RefusalCode.NO_EXTRAS, f"pool {pool.name}", f"{needed} {name}", f"{left}"
                 )
+        for place in places if request.parts else ():
+            nodes[place.node] = nodes[place.node].without(piece, place.accelerators)
         if request.one_node:
-            places = tuple(part for place in places for part in _parts(place, request))
-        made = Reservation(uid, request, places)
-        return self._with({**self.reservations, uid: made}, _moved(self._all(), made, -1)), made
+            return tuple(one for place in places for one in _parts(place, request))
+        return places
 
     def join_queue(self, uid: str, request: Request) -> tuple[Ledger, Reservation] | Refusal:
         """As `reserve`; where nothing is free it waits, and holds nothing until `seated`."""
@@ -262,8 +245,10 @@ class Ledger:
         left = dict(pool.extras)
         for held in self.reservations.values() if left else ():
             for name, each in held.request.extras:
-                if held.request.pool == pool.name or name in pool.site_extras:
-                    left[name] = left.get(name, 0) - each * len(held.places)
+                everywhere = name in pool.site_extras
+                here = sum(everywhere or place.pool == pool.name for place in held.places)
+                if here:
+                    left[name] = left.get(name, 0) - each * here
         return left
 
     def groups(self, pool: Pool, without: frozenset[int] = frozenset()) -> tuple[NodeGroup, ...]:
@@ -326,11 +311,14 @@ def _parts(place: Place, request: Request) -> Iterator[Place]:
         yield Place(place.pool, place.node, place.accelerators[rank * each : (rank + 1) * each])
 
 
-def _pack(pool: Pool, nodes: list[NodeFree], request: Request, wanted: int) -> tuple[Place, ...]:
-    """Places for up to `wanted` replicas: best fit, exact because all of them are alike."""
-    left = list(nodes)
+def _pack(
+    pool: Pool, nodes: list[NodeFree], request: Request, what: tuple[int, Sequence[int]]
+) -> tuple[Place, ...]:
+    """Places for up to so many replicas on nodes of some indices: best fit, exact because all of
+    them are alike."""
+    (wanted, indices), left = what, list(nodes)
     places: list[Place] = []
-    order = sorted(range(len(left)), key=lambda i: (len(left[i].accelerators), i))
+    order = sorted(indices, key=lambda i: (len(left[i].accelerators), i))
     for index in order:
         while len(places) < wanted and left[index].fits(request):
             cards = left[index].accelerators[: request.accelerators]
@@ -374,10 +362,10 @@ def _groups(pool: Pool, nodes: list[tuple[str, NodeFree]]) -> tuple[NodeGroup, .
     )
 
 
-def _needs(pool: Pool, request: Request) -> str:
+def _needs(pool: Pool, request: Request, replicas: int) -> str:
     where = f", on nodes with {in_words(request.features)}" if request.features else ""
     return (
-        f"{request.replicas * request.width} replicas of {request.accelerators} "
+        f"{replicas} replicas of {request.accelerators} "
         f"{pool.accelerator}, {request.cpus_milli / 1000:g} cpus and "
         f"{request.memory_bytes / 2**30:g} GiB each{where}"
     )

@@ -35,7 +35,7 @@ EAST = {
 }
 WEST = {
     "inventory": [
-        a_pool("cpu", nodes=3, cpus=4, accelerators_per_node=4),
+        a_pool("cpu", nodes=3, cpus=4, accelerators_per_node=4, racks={"west-1": 1, "west-2": 2}),
         a_pool("spot", accelerators_per_node=8),
     ],
     "prices": [
@@ -186,19 +186,51 @@ def test_extras_are_counted_over_the_jobs_that_hold_them(laptop: Laptop) -> None
 
 
 def test_a_gang_shares_a_node_or_a_rack_where_it_says_so(laptop: Laptop) -> None:
-    def gang(topology: str) -> Asked:
-        resources = {"replicas": 2, "cpus": 3, "topology": topology}
-        return Asked(laptop, resources=resources, placement={"clusters": ["eu-west"]})
+    def gang(topology: str, replicas: int = 2, **place: Any) -> Asked:
+        resources = {"replicas": replicas, "cpus": 3, "topology": topology}
+        return Asked(laptop, resources=resources, placement={"clusters": ["eu-west"], **place})
 
     assert gang("cluster").chosen() == ["eu-west/cpu"]
     assert why_not(gang("node").table(), "eu-west/cpu")[0] in ("topology", "gang_too_large",
                                                                "replica_too_large")  # fmt: skip
-    code, text = why_not(gang("rack").table(), "eu-west/cpu")
+    table = gang("rack", spot=True).table()
+    assert table["eu-west/cpu"]["chosen"], "two of its nodes are in one rack"
+    code, text = why_not(table, "eu-west/spot")
     assert code == "no_rack" and "nobody said that they share one" in text
+    code, text = why_not(gang("rack", 3).table(), "eu-west/cpu")
+    assert code == "rack_too_small" and "3 x 3 in one rack" in text
     resources = {"replicas": 2, "cpus": 3, "topology": "node"}
     job = Asked(laptop, resources=resources, run="sleep 1").submit()
     assert laptop.run("wait", job).code == 0
     assert laptop.job(job)["attempts"][0]["cluster"] == "us-east"
+
+
+def test_a_gang_pays_for_a_rack_what_it_says(laptop: Laptop) -> None:
+    prices = {"rack": 0.5, "cluster": 2}
+    resources = {"replicas": 2, "cpus": 3, "topology_usd": prices}
+    asked = Asked(
+        laptop, resources=resources, placement={"clusters": ["eu-west"]}, run="echo $TRADEWIND_POOL"
+    )
+    row = asked.table()["eu-west/cpu"]
+    assert row["chosen"] and row["terms"]["topology_usd"] == 0.5
+    job = asked.submit()
+    assert laptop.run("wait", job).code == 0
+
+
+def test_a_gang_runs_over_two_pools_of_a_site_where_it_says_so(laptop: Laptop) -> None:
+    def gang(**more: Any) -> Asked:
+        resources = {"replicas": 5, "cpus": 3, **more}
+        place = {"clusters": ["eu-west"], "spot": True}
+        return Asked(laptop, resources=resources, placement=place, run="echo in $TRADEWIND_POOL")
+
+    code, text = why_not(gang().table(), "eu-west/cpu")
+    assert code in ("pool_too_small", "gang_too_large"), text
+    asked = gang(several_pools=True)
+    assert set(asked.chosen()) == {"eu-west/cpu", "eu-west/spot"}
+    job = asked.submit()
+    assert laptop.run("wait", job).code == 0
+    (attempt,) = laptop.job(job)["attempts"]
+    assert {node.split("/")[0] for node in attempt["nodes"]} == {"cpu", "spot"}
 
 
 def test_data_stays_goes_or_is_refused_as_its_way_is_stated(laptop: Laptop) -> None:

@@ -496,6 +496,7 @@ class AttemptRecord(google.protobuf.message.Message):
     QUEUED_FIELD_NUMBER: builtins.int
     STOP_UNLESS_STARTED_FIELD_NUMBER: builtins.int
     MOVES_TO_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
     schema: builtins.int
     uid: builtins.str
     job: builtins.str
@@ -572,6 +573,10 @@ class AttemptRecord(google.protobuf.message.Message):
     def started_tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @property
     def extras_per_replica(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Part]:
+        """where the replicas of a gang go, by rank; empty = all to `pool`"""
+
     def __init__(
         self,
         *,
@@ -631,11 +636,34 @@ class AttemptRecord(google.protobuf.message.Message):
         queued: builtins.bool = ...,
         stop_unless_started: builtins.bool = ...,
         moves_to: builtins.str = ...,
+        parts: collections.abc.Iterable[Global___Part] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["outcome", b"outcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "extras_per_replica", b"extras_per_replica", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "moves_to", b"moves_to", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "queued", b"queued", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_unless_started", b"stop_unless_started", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cached_bytes", b"cached_bytes", "cluster", b"cluster", "cold_session", b"cold_session", "confirmed", b"confirmed", "confirmed_seq", b"confirmed_seq", "cpus_milli_per_replica", b"cpus_milli_per_replica", "desired", b"desired", "dispatch_seq", b"dispatch_seq", "ended_event_seq", b"ended_event_seq", "ended_ms", b"ended_ms", "epoch", b"epoch", "event_seq", b"event_seq", "expected_start_delay_ms", b"expected_start_delay_ms", "expected_start_p90_ms", b"expected_start_p90_ms", "extras_per_replica", b"extras_per_replica", "fence_after_s", b"fence_after_s", "fetched_bytes", b"fetched_bytes", "handshake_ms", b"handshake_ms", "job", b"job", "launch_ms", b"launch_ms", "local_id", b"local_id", "logs", b"logs", "max_runtime_s", b"max_runtime_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "moves_to", b"moves_to", "nodes", b"nodes", "outcome", b"outcome", "outputs", b"outputs", "parts", b"parts", "placed_ms", b"placed_ms", "placed_seq", b"placed_seq", "pool", b"pool", "prepare_ms", b"prepare_ms", "prepared_ms", b"prepared_ms", "price_as_of_ms", b"price_as_of_ms", "price_micro_usd_per_accelerator_hour", b"price_micro_usd_per_accelerator_hour", "price_source", b"price_source", "queued", b"queued", "receipt_cycle", b"receipt_cycle", "region", b"region", "replicas", b"replicas", "reserved_ms", b"reserved_ms", "schema", b"schema", "started_ms", b"started_ms", "started_tasks", b"started_tasks", "stop_grace_s", b"stop_grace_s", "stop_text", b"stop_text", "stop_unless_started", b"stop_unless_started", "stop_why", b"stop_why", "superseded_ms", b"superseded_ms", "tasks", b"tasks", "tenant", b"tenant", "ticket", b"ticket", "uid", b"uid", "width", b"width"]) -> None: ...
 
 Global___AttemptRecord: typing_extensions.TypeAlias = AttemptRecord
+
+@typing.final
+class Part(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: builtins.int
+    RACK_FIELD_NUMBER: builtins.int
+    REPLICAS_FIELD_NUMBER: builtins.int
+    pool: builtins.str
+    rack: builtins.str
+    """rack or switch in that pool; empty = any"""
+    replicas: builtins.int
+    def __init__(
+        self,
+        *,
+        pool: builtins.str = ...,
+        rack: builtins.str = ...,
+        replicas: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pool", b"pool", "rack", b"rack", "replicas", b"replicas"]) -> None: ...
+
+Global___Part: typing_extensions.TypeAlias = Part
 
 @typing.final
 class LogExtentRecord(google.protobuf.message.Message):

@@ -392,6 +392,7 @@ class Placement(google.protobuf.message.Message):
     MAX_START_DELAY_S_FIELD_NUMBER: builtins.int
     FENCE_AFTER_S_FIELD_NUMBER: builtins.int
     QUEUED_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
     pool: builtins.str
     accelerator: builtins.str
     replicas: builtins.int
@@ -411,6 +412,10 @@ class Placement(google.protobuf.message.Message):
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[federation.v1.records_pb2.Run]:
         """empty = not an array"""
 
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[federation.v1.records_pb2.Part]:
+        """where the replicas of a gang go, by rank; empty = all to `pool`"""
+
     def __init__(
         self,
         *,
@@ -427,8 +432,9 @@ class Placement(google.protobuf.message.Message):
         max_start_delay_s: builtins.int = ...,
         fence_after_s: builtins.int = ...,
         queued: builtins.bool = ...,
+        parts: collections.abc.Iterable[federation.v1.records_pb2.Part] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "fence_after_s", b"fence_after_s", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "pool", b"pool", "queued", b"queued", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accelerator", b"accelerator", "accelerators_per_replica", b"accelerators_per_replica", "cpus_milli_per_replica", b"cpus_milli_per_replica", "fence_after_s", b"fence_after_s", "max_runtime_s", b"max_runtime_s", "max_start_delay_s", b"max_start_delay_s", "memory_bytes_per_replica", b"memory_bytes_per_replica", "parts", b"parts", "pool", b"pool", "queued", b"queued", "replicas", b"replicas", "stop_grace_s", b"stop_grace_s", "tasks", b"tasks", "width", b"width"]) -> None: ...
 
 Global___Placement: typing_extensions.TypeAlias = Placement
 

@@ -54,6 +54,8 @@ class Feature(StrEnum):
     """All members of a gang on one node, where the job says so."""
     SINGLE_GANGS = "single_gangs"
     """No arrays whose tasks are gangs; told, so that none is placed here."""
+    PARTS = "parts"
+    """The replicas of a gang each in the pool and rack where its places say."""
     IMAGES = "images"
     """Jobs may name the image they run in."""
     CONTROL_GROUPS = "control_groups"

@@ -70,7 +70,7 @@ class ProcessScheduler:
         keeper may be another one, and older than this agent."""
         hello = await self._ask("hello")
         self._groups = self._why_no_groups(hello)
-        missing = {Feature.QUEUE}
+        missing = {Feature.QUEUE, Feature.SINGLE_GANGS}
         if hello["protocol"] < PROTOCOL_FENCE:
             missing.add(Feature.FENCE)
         if self._groups:

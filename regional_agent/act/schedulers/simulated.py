@@ -52,6 +52,7 @@ _FEATURES = frozenset(
         Feature.ADOPT,
         Feature.FENCE,
         Feature.ONE_NODE,
+        Feature.PARTS,
         Feature.QUEUE,
     }
 )

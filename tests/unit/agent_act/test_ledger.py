@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.refusals import Refusal, RefusalCode
-from regional_agent.session.ledger import Ledger, Place, Pool, Request, Reservation
+from regional_agent.session.ledger import Ledger, Part, Place, Pool, Request, Reservation
 
 GIB = 2**30
 H100 = Pool("h100", "H100", 4, 8, 64_000, 512 * GIB)
@@ -153,3 +153,25 @@ def test_no_card_is_held_twice_and_what_is_free_is_what_is_not_held(
         assert sum(g.count * g.free for g in groups) == 32 - len(held)
         used = sum(r.request.cpus_milli * len(r.places) for r in ledger.reservations.values())
         assert sum(g.count * g.free_cpus_milli for g in groups) == 4 * 64_000 - used
+
+
+def test_a_gang_gets_the_pools_and_racks_it_is_told() -> None:
+    racks = Pool("h100", "H100", 4, 8, 64_000, 512 * GIB, racks=("r1", "r1", "r2", "r2"))
+    ledger = Ledger((racks, Pool("h200", "H100", 1, 8, 64_000, 512 * GIB)))
+    parts = (Part("h100", "r2", 2), Part("h200", "", 1))
+    wanted = Request("h100", 3, 8, parts=parts)
+    made = ledger.reserve("a-1", wanted)
+    assert not isinstance(made, Refusal)
+    ledger, held = made
+    assert [(p.pool, p.node) for p in held.places] == [("h100", 2), ("h100", 3), ("h200", 0)]
+    assert ledger.reserve("a-1", wanted) == made
+    refused = ledger.reserve("b-1", Request("h100", 1, 1, parts=(Part("h100", "r2", 1),)))
+    assert isinstance(refused, Refusal) and refused.code is RefusalCode.CAPACITY_TAKEN
+    assert refused.subject == "pool h100 in r2"
+    assert not isinstance(ledger.reserve("b-1", Request("h100", 2, 8)), Refusal)
+    assert ledger.release("a-1").free() == Ledger(ledger.pools).free()
+    twice = Request("h100", 4, 4, parts=(Part("h100", "r2", 2), Part("h100", "", 2)))
+    again = Ledger(ledger.pools).reserve("c-1", twice)
+    assert not isinstance(again, Refusal)
+    cards = {(p.node, card) for p in again[1].places for card in p.accelerators}
+    assert len(cards) == 16, "no card twice"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from broker.lifecycle import events as ev
 from broker.lifecycle.machine import step
 from broker.model.fleet import Capacity, NodeGroup, PoolCapacity
 from broker.model.jobs import Attempt, AttemptPhase, Desired, Job, Outcome, OutcomeKind, Terms
+from broker.model.plan import Part
 from broker.sense.accounting import free_pools
 from broker.sense.site_queues import joined_queue, left_s
 from broker.state.codec import decode_attempt, encode_attempt
@@ -40,6 +42,7 @@ def withdrawn(job: Job, attempt: Attempt) -> Job:
 
 def test_a_record_keeps_that_it_waits_and_where_it_goes() -> None:
     _, attempt = in_queue(stop_unless_started=True, moves_to="b/h100")
+    attempt = replace(attempt, parts=(Part("h100", "r1", 1), Part("h200", "", 2)))
     assert decode_attempt("k", encode_attempt(attempt)) == attempt
 
 

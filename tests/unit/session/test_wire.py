@@ -5,12 +5,13 @@ import pytest
 from broker.act import gateway as gw
 from broker.act.translate import BadFrame, command_to_wire, event_from_wire
 from broker.lifecycle import events as heard
-from broker.model import jobs
+from broker.model import jobs, plan
 from federation.runs import Runs
 from federation.usage import Usage
 from federation.wire import session as pb
 from regional_agent.session import commands as obeyed
 from regional_agent.session import events as said
+from regional_agent.session import requests
 from regional_agent.translate import (
     BadCommand,
     command_from_wire,
@@ -72,8 +73,12 @@ def test_every_outcome_of_a_site_is_one_the_broker_knows():
 
 
 def test_commands_arrive_as_they_were_sent():
-    sent = gw.Dispatch(3, "j1-1", b"t", b"s", "cpu", "CPU", 2, 1, 500, 1024, 60, 5, 9, TASKS, 4)
-    placement = obeyed.Placement("cpu", "CPU", 2, 1, 500, 1024, 60, 5, TASKS, 4, 9)
+    parts = (plan.Part("cpu", "r1", 1), plan.Part("far", "", 1))
+    sent = gw.Dispatch(
+        3, "j1-1", b"t", b"s", "cpu", "CPU", 2, 1, 500, 1024, 60, 5, 9, TASKS, 4, parts=parts
+    )
+    there = (requests.Part("cpu", "r1", 1), requests.Part("far", "", 1))
+    placement = obeyed.Placement("cpu", "CPU", 2, 1, 500, 1024, 60, 5, TASKS, 4, 9, parts=there)
     got = command_from_wire(command_to_wire(sent))
     assert got == obeyed.Dispatch(3, "j1-1", b"t", b"s", placement)
     kept = pb.Placement.FromString(placement_bytes(placement))
