@@ -14,7 +14,7 @@ from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
 from broker.decide.floors import floor_ways, walk
 from broker.decide.improve import Improved, Improver
-from broker.decide.meter import Meter
+from broker.decide.meter import SMALL, Meter
 from broker.decide.packing import Packing
 from broker.decide.plans import make_plan
 from broker.decide.prepared import Prepared
@@ -28,8 +28,6 @@ from broker.model.plan import Plan, PlanStatus
 from broker.model.problem import Mode, Problem
 from broker.model.warm import Warm
 
-_SMALL = 2_000
-"""Options up to which nothing but the whole model is looked at."""
 _MOST_OPTIONS = 20_000
 """Options up to which the whole model is given to the solver."""
 _NOTHING_FOUND = "the solver found nothing in the time it had; the floor is in force"
@@ -136,7 +134,7 @@ class _Floors:
 
 
 def _improved_plan(case: Case, floors: _Floors, meter: Meter, warm: Warm | None) -> Plan:
-    if len(case.options) <= _SMALL:
+    if len(case.options) <= SMALL:
         best = max(floors.run(), key=lambda candidate: candidate.rank)
         return _whole(case, Searched(best, None, None, (), by_floor=True), floors.solve, meter)
     # To stay near a plan and to look everywhere do not go together.
