@@ -160,7 +160,7 @@ def _end(site: Site, held: Held, done: Collected, now: Now, do: Actions) -> None
     )
     site.end(held, said, _broker_time(view.ended_ms or now.site_ms, now), do)
     if view.started_ms:
-        site.turnover.ended(held.placement.pool, now.broker_ms)
+        site.turnover.ended(now.broker_ms)
 
 
 def _as_stopped(held: Held, ended: Ended) -> Ended:

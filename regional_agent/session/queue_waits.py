@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from federation.local_queue import LocalQueue
-from regional_agent.session.turnover import Turnover
 
 KEPT = 200
 
@@ -38,19 +37,15 @@ class Known:
     0 = nothing."""
 
     waits: QueueWaits
-    turnover: Turnover
     stated_ms: int = 0
 
-    def start_ms(self, pool: str, waiting: int) -> tuple[int, int] | None:
+    def start_ms(self, pool: str) -> tuple[int, int] | None:
         """Half, and nine in ten, have begun by then: as learned from those that waited; else what
-        is stated; else the time in which a place came free for each of those in front."""
+        is stated."""
         half, most = self.waits.quantile_ms(pool, 0.5), self.waits.quantile_ms(pool, 0.9)
         if half is not None and most is not None:
             return half, most
-        if self.stated_ms:
-            return self.stated_ms, self.stated_ms
-        gap_ms = self.turnover.gap_ms(pool)
-        return None if gap_ms is None else (gap_ms * (waiting + 1),) * 2
+        return (self.stated_ms, self.stated_ms) if self.stated_ms else None
 
 
 def queues_of(
@@ -63,7 +58,7 @@ def queues_of(
     for pool in pools:
         queue = seen.get(pool, LocalQueue())
         if not queue.start_p50_ms:
-            start = known.start_ms(pool, queue.waiting)
+            start = known.start_ms(pool)
             if start is not None:
                 queue = replace(queue, start_p50_ms=start[0], start_p90_ms=start[1])
         found[pool] = queue

@@ -151,7 +151,7 @@ class Site:
         seen = self.seen.queues if self.seen else {}
         pools = [pool.name for pool in self.ledger.pools]
         stated_ms = self.rules.policy.queue_start_ms
-        return queues_of(pools, seen, Known(self.waits, self.turnover, stated_ms))
+        return queues_of(pools, seen, Known(self.waits, stated_ms))
 
     @property
     def max_queued(self) -> int:

@@ -16,20 +16,17 @@ SPAN_MS = 4_000
 decision and the local scheduler, and that again for what was missed."""
 REMEMBERED_MS = 60_000
 KEPT = 1_000
-ENDS_MIN = 5
 
 
 @dataclass(slots=True)
 class Turnover:
     """Ends of what ran here; times in ms of the broker's clock, which never goes back here."""
 
-    by_pool: dict[str, deque[int]] = field(default_factory=dict)
     _lately: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
     _busy: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def ended(self, pool: str, at_ms: int) -> None:
+    def ended(self, at_ms: int) -> None:
         """A place came free."""
-        self.by_pool.setdefault(pool, deque(maxlen=KEPT)).append(at_ms)
         self._lately.append(at_ms)
         while self._lately[0] <= at_ms - SPAN_MS:
             self._lately.popleft()
@@ -45,11 +42,3 @@ class Turnover:
     def most(self) -> int:
         """The most ends within `SPAN_MS` of those remembered."""
         return max((count for _, count in self._busy), default=0)
-
-    def gap_ms(self, pool: str) -> int | None:
-        """How long it takes on the average until a place of a pool comes free; None while too few
-        have."""
-        ends = self.by_pool.get(pool)
-        if ends is None or len(ends) < ENDS_MIN:
-            return None
-        return max(1, (ends[-1] - ends[0]) // (len(ends) - 1))

@@ -111,30 +111,20 @@ def test_the_expected_start_is_the_schedulers_else_learned_else_stated() -> None
     for waited_ms in (10, 20, 30, 40, 100):
         waits.started("a", waited_ms)
     seen = {"b": LocalQueue(3, 24, 5_000, 9_000), "c": LocalQueue(0, 0, 0, 0)}
-    known = Known(waits, Turnover(), 600_000)
+    known = Known(waits, 600_000)
     found = queues_of(["a", "b", "c", "d"], seen, known)
     assert (found["a"].start_p50_ms, found["a"].start_p90_ms) == (30, 100)
     assert found["b"] == seen["b"]
     assert found["c"].start_p50_ms == found["d"].start_p50_ms == 600_000
-    assert queues_of(["d"], {}, Known(waits, Turnover()))["d"].start_p50_ms is None
-
-
-def test_where_nobody_has_waited_yet_the_places_that_came_free_say_how_long_it_takes() -> None:
-    turnover = Turnover()
-    for at_ms in (1_000, 1_100, 2_000, 2_300, 3_000):
-        turnover.ended("a", at_ms)
-    seen = {"a": LocalQueue(waiting=3)}
-    found = queues_of(["a", "b"], seen, Known(QueueWaits(), turnover))
-    assert found["a"].start_p50_ms == 4 * 500
-    assert found["b"].start_p50_ms is None
+    assert queues_of(["d"], {}, Known(waits))["d"].start_p50_ms is None
 
 
 def test_more_wait_where_places_change_hands_faster_until_that_is_a_minute_ago() -> None:
     turnover = Turnover()
     for n in range(40):
-        turnover.ended("a", n * 200)
+        turnover.ended(n * 200)
     assert turnover.most == 20
-    turnover.ended("a", 30_000)
+    turnover.ended(30_000)
     assert turnover.most == 20
     turnover.passed(70_000)
     assert turnover.most == 1
