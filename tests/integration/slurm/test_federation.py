@@ -204,12 +204,13 @@ def test_a_job_waits_in_slurms_own_queue_and_leaves_it_for_a_better_place(
         "--time=20", "--chdir=/tmp", "--wrap=sleep 1200",
     )  # fmt: skip
     try:
-        # What was learned of short waits is known at once; Slurm has to have seen the long one.
-        long = lambda: _queue_of(federation, "alpha")["start_p50_ms"] > 60_000  # noqa: E731
-        until(long, 120, "Slurm says how long it takes")
+        # What was learned of short waits is known at once, and what was free before the local job
+        # is told for a moment more.
+        until(lambda: _full_for_long(federation, "alpha"), 120, "alpha is full, and for long")
         (job,) = federation.submit([card_job(federation)], "queued")
         until(lambda: _pends(alpha, job), 60, "it pends in Slurm")
         shown = federation.call("GET", f"/v1/jobs/{job}")
+        assert len(shown["attempts"]) == 1, shown["attempts"]
         (attempt,) = shown["attempts"]
         assert attempt["queued"] and attempt["cluster"] == "alpha"
         assert attempt["expected_start_delay_s"] > 60
@@ -227,9 +228,10 @@ def test_a_job_waits_in_slurms_own_queue_and_leaves_it_for_a_better_place(
             federation.agent(cluster, "resume")
 
 
-def _queue_of(federation: SlurmFederation, name: str) -> dict[str, Any]:
+def _full_for_long(federation: SlurmFederation, name: str) -> bool:
     (cluster,) = [c for c in federation.clusters() if c["name"] == name]
-    return cluster["pools"][0]["queue"] or {"start_p50_ms": 0}
+    pool = cluster["pools"][0]
+    return pool["free"] == 0 and bool(pool["queue"]) and pool["queue"]["start_p50_ms"] > 60_000
 
 
 def _pends(cluster: Any, job: str) -> bool:
