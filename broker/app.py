@@ -68,6 +68,7 @@ from federation.otlp import open_spans
 from federation.private_files import write_private
 from federation.session_tls import ServerIdentity, SessionCredentials
 from federation.system import SystemClock, SystemIds
+from federation.task_group import TaskGroup
 from federation.tls import renew_server_context, server_context
 from federation.traces import NoSpans, SpanSink
 from federation.units import parse_rfc3339_ms
@@ -113,7 +114,7 @@ class ControlPlane:
 
     async def run(self) -> None:
         """Follow etcd, stand for office, write reports."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for work in self.background:
                 tasks.create_task(work())
 

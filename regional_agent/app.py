@@ -21,6 +21,7 @@ from federation.etcd.endpoints import Tls
 from federation.handshake.frames import Hello
 from federation.private_files import make_private_directory
 from federation.system import SystemClock, SystemRng
+from federation.task_group import TaskGroup
 from regional_agent.act.backends.https_blobs import BlobDoor, HttpsBlobs
 from regional_agent.act.cache import BlobCache
 from regional_agent.act.isolation import IsolationMissing
@@ -148,7 +149,7 @@ class Agent:
         try:
             await self._watched()
             await self._recover()
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 for work in (
                     self.worker.run,
                     self.control.run,

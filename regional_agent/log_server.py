@@ -11,6 +11,7 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
+from federation.task_group import TaskGroup
 from federation.wire import session as pb
 from regional_agent.act.schedulers.port import LocalScheduler, LogSlice, SchedulerUnavailable
 
@@ -42,7 +43,7 @@ class LogServer:
         await stream.write(pb.LogReply(request=0, cluster=cluster).SerializeToString())
         gate = asyncio.Semaphore(AT_ONCE)
         writing = asyncio.Lock()
-        async with asyncio.TaskGroup() as answers:
+        async with TaskGroup() as answers:
             async for raw in stream.frames():
                 try:
                     request = pb.LogRequest.FromString(raw)

@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 
 from federation.environment import Clock
+from federation.task_group import TaskGroup
 from federation.units import format_utc
 from federation.wire import session as pb
 from regional_agent.act.cache import BlobCache
@@ -117,7 +118,7 @@ class Reporter:
 
     async def run(self, session_opened: asyncio.Event) -> None:
         """For ever."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._capacities())
             tasks.create_task(self._prices())
             tasks.create_task(self._latencies())

@@ -30,6 +30,7 @@ from federation.handshake.values import (
     WelcomeArrived,
 )
 from federation.lines import Line
+from federation.task_group import TaskGroup
 from federation.wire import session as pb
 from federation.wire.handshake_frames import (
     goodbye_from_wire,
@@ -169,7 +170,7 @@ class Agent:
         """Until cancelled, which is a kill: nothing is flushed."""
         try:
             await self._recover()
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self.worker.run())
                 tasks.create_task(follow(self._site.scheduler, self.worker.put))
                 tasks.create_task(self._reporter.run(self._opened))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from broker.api.client_hello import HELLO_BYTES_MAX, Incomplete, NoHello, server_name
 from federation.front_names import is_session_name
+from federation.task_group import TaskGroup
 
 HELLO_WAIT_S = 10.0
 CONNECT_WAIT_S = 10.0
@@ -61,7 +62,7 @@ async def _pass_on(
         far_reader, far_writer = await asyncio.open_connection(*behind.of(name))
     try:
         far_writer.write(data)
-        async with asyncio.TaskGroup() as both:
+        async with TaskGroup() as both:
             both.create_task(_copy(reader, far_writer))
             both.create_task(_copy(far_reader, writer))
     except* OSError as lost:

@@ -39,6 +39,7 @@ from broker.state.group_commit import GroupCommitter
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.kv import Delete, DeletePrefix, Op, StoreError, Txn
+from federation.task_group import TaskGroup
 
 KEEP_ENDED_S = 600.0
 """How long an ended job stays in etcd once the ledger has it."""
@@ -147,7 +148,7 @@ class Closer:
     async def run(self) -> None:
         """Write, fetch and clear for ever; at the end what waits is still written."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(self._write_rows(), name="closer-ledger")
                 tasks.create_task(self._clear_etcd(), name="closer-clear")
                 tasks.create_task(self._probe(), name="closer-probe")

@@ -43,6 +43,7 @@ from broker.state.group_commit import GroupCommitter
 from broker.state.projection import Projection
 from federation.environment import Clock
 from federation.ids import JobId
+from federation.task_group import TaskGroup
 from federation.tickets import TicketSigner
 
 TICK_S = 1.0
@@ -133,7 +134,7 @@ class Leader:
 
     async def run(self) -> None:
         """Lead until the epoch is lost. Raises `LeadershipLost`."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._follow_records(), name="leader-records")
             tasks.create_task(self._follow_gateway(), name="leader-gateway")
             tasks.create_task(self._rounds(), name="leader-rounds")

@@ -55,6 +55,7 @@ from federation.handshake.frames import TicketKey
 from federation.handshake.values import KnownCluster, Offer
 from federation.kv import StoreError
 from federation.log_lines import fields
+from federation.task_group import TaskGroup
 from federation.wire import records as pb
 
 log = logging.getLogger("tradewind.office")
@@ -147,7 +148,7 @@ class Office:
     async def _serve(self, leadership: Leadership) -> None:
         log.info("leading under epoch %d", leadership.epoch)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 tasks.create_task(leadership.keep(), name="leader-beat")  # however long it takes
                 await self._caught_up(leadership)
                 term = self._open_term(leadership)

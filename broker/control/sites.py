@@ -34,6 +34,7 @@ from federation.kv import (
     StoreError,
     Txn,
 )
+from federation.task_group import TaskGroup
 from federation.wire import records as pb
 
 RETRY_S = 1.0
@@ -143,7 +144,7 @@ class Sites:
 
     async def run(self) -> None:
         """Write what is pending, for ever."""
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             tasks.create_task(self._write_reports(), name="sites-reports")
             tasks.create_task(self._write_identities(), name="sites-identities")
 

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from federation.environment import Clock
 from federation.refusals import Refusal, RefusalCode
+from federation.task_group import TaskGroup
 from regional_agent.act import unpack
 from regional_agent.act.blobs import BlobSource, BlobUnavailable, BlobUnknown
 from regional_agent.act.cache_index import PLACES, CacheIndex
@@ -137,7 +138,7 @@ class BlobCache:
         await self._open()
         wanted = tuple(dict.fromkeys(digests))
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with TaskGroup() as tasks:
                 fetching = [tasks.create_task(self._have(sha256)) for sha256 in wanted]
         except ExceptionGroup as failed:
             first = failed.exceptions[0]
