@@ -68,7 +68,8 @@ def test_a_cancellation_that_meets_a_failing_child_ends_the_loop_around_the_grou
                 async with TaskGroup() as group:
                     group.create_task(stubborn())
             except* Broken:
-                await asyncio.sleep(0.01)
+                pass
+            await asyncio.sleep(0.01)
 
     async def around() -> None:
         task = asyncio.create_task(standing())
