@@ -99,7 +99,7 @@ def _boundary(services: Services) -> Middleware:
     @web.middleware
     async def boundary(request: web.Request, handler: Handler) -> web.StreamResponse:
         request_id = request.headers.get(REQUEST_ID, "")
-        if not _ID.fullmatch(request_id):
+        if not (request_id and _ID.fullmatch(request_id)):
             request_id = f"{ours}{next(numbers):06x}"
         began_s = clock.monotonic_s()
         try:

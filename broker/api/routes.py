@@ -243,6 +243,8 @@ async def _json_body(body: BodyOf, request: web.Request) -> tuple[bytes, Any]:
 def _check_media(request: web.Request) -> None:
     charset = "utf-8"
     given = request.headers.get("Content-Type", "")
+    if given == JSON:
+        return  # what nearly all send
     media, _, rest = given.partition(";")
     match = re.search(r"charset\s*=\s*\"?([\w-]+)", rest, re.IGNORECASE)
     if match:

@@ -1,7 +1,7 @@
 """Every decision is stored with its problem, so that anyone with the file can decide it again; and
 it is measured against the greedy floor of that problem.
 
-This never holds a cycle up and costs at most a fifth of one core: when cycles come faster than
+This never holds a cycle up and costs at most a tenth of one core: when cycles come faster than
 that, those without a gap and without an alarm are passed over.
 """
 
@@ -33,7 +33,7 @@ from federation.units import format_utc
 GAP_KEPT = 0.01
 """A decision known to be no nearer to the best than this is kept longer than others."""
 WAITING_MAX = 4
-RESTS = 4.0
+RESTS = 9.0
 """After a storing there is none for so many times as long as it took."""
 
 log = logging.getLogger("tradewind.storing")

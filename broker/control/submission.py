@@ -46,7 +46,7 @@ from federation.kv import (
 )
 from federation.refusals import RefusalCode
 from federation.runs import Runs
-from federation.tickets import admission_mac, spec_digest
+from federation.tickets import admission_mac
 from federation.wire import records as pb
 
 SCHEMA = 1
@@ -213,8 +213,7 @@ class Submissions:
         spec, stored, viewer = ready.spec, ready.stored, request.viewer
         tenant = spec.tenant or DEFAULT_TENANT
         kid, key = self._shell.mac_keys.mac_key
-        digest = spec_digest(stored)
-        mac = admission_mac(key, job_id, tenant, digest, viewer.subject)
+        mac = admission_mac(key, job_id, tenant, ready.digest, viewer.subject)
         record = pb.SpecRecord(
             schema=SCHEMA,
             job=job_id,
@@ -233,13 +232,13 @@ class Submissions:
             name=display_name(spec),
             subject=viewer.subject,
             priority=spec.priority,
-            class_key=self.specs.class_key(ready, digest),
+            class_key=self.specs.class_key(ready),
             created_ms=now_ms,
             changed_ms=now_ms,
             tasks=spec.array.tasks if spec.array else Runs(),
             awaits=awaits,
         )
-        code, text = self._reason(job, ready, digest)
+        code, text = self._reason(job, ready)
         if code:
             job = replace(job, reason_code=code, reason_text=text)
         puts = (
@@ -248,12 +247,12 @@ class Submissions:
         )
         return _Draft(job, spec, stored, puts)
 
-    def _reason(self, job: Job, ready: Ready, digest: str) -> Reason:
+    def _reason(self, job: Job, ready: Ready) -> Reason:
         """Why it waits, where that is known at once: for other jobs, or behind jobs alike, for
         what these wait for. The leader then need not write it down a second time."""
         if job.awaits:
             return RefusalCode.DEPENDENCY_PENDING.value, job.awaits_text
-        return self._shell.told(job, self.specs.ruling(ready, digest))
+        return self._shell.told(job, self.specs.ruling(ready))
 
     async def _write(
         self, drafts: Sequence[_Draft], request: Request, replay_key: str

@@ -38,6 +38,7 @@ from federation.jobs import (
     canonical_text,
     parse_job_spec,
 )
+from federation.tickets import spec_digest
 
 ERRORS_MAX = 50
 TEMPLATES_MAX, TEMPLATE_TEXT_MAX = 200, 16_384
@@ -81,21 +82,29 @@ class TenantRefused(Exception):
 class Template:
     """Jobs alike in all but their program. `asked`: the first of them as it was sent; `whole`:
     as completed under `policy`; `text`: writes the canonical bytes of one with its program.
-    `free_class` is its class where there are no policies, empty until it is known."""
+    `free_class` is its class where there are no policies, empty until it is known; `last`: the
+    program of the last one and what was read of it, where nothing but the job decides that."""
 
     asked: JobSpec
     policy: TenantPolicy
     whole: JobSpec
     text: CanonicalText
     free_class: str = ""
+    last: tuple[Mapping[str, Any], Ready] | None = None
 
 
 class Ready(NamedTuple):
-    """A spec that may be taken on, and its bytes as they are stored."""
+    """A spec that may be taken on, its bytes as they are stored, and their digest."""
 
     spec: JobSpec
     stored: bytes
+    digest: str
     template: Template | None = None
+
+    @staticmethod
+    def of(spec: JobSpec, stored: bytes, template: Template | None = None) -> Ready:
+        """With the digest of `stored`."""
+        return Ready(spec, stored, spec_digest(stored), template)
 
 
 class SubmittedSpecs:
@@ -139,14 +148,14 @@ class SubmittedSpecs:
         written = mutated(done.spec, self.policies.policies())
         if written is not done.spec:  # what a policy writes in is looked at for each job
             self._refuse(written, [])
-            return Ready(written, canonical_text(canonical_data(written)))
+            return Ready.of(written, canonical_text(canonical_data(written)))
         whole = canonical_data(done.spec)
         if common and done.spec.deadline is None:
             template = Template(asked, policy, done.spec, CanonicalText(whole))
             if len(self._templates) >= TEMPLATES_MAX:
                 self._templates.clear()
             self._templates[common] = template
-        return Ready(done.spec, canonical_text(whole), template)
+        return Ready.of(done.spec, canonical_text(whole), template)
 
     def tier_of(self, job: str) -> tuple[int, str] | None:
         """The priority that a policy keeps a job at, and the policy; None where none does."""
@@ -164,6 +173,8 @@ class SubmittedSpecs:
         if policy is not template.policy and policy != template.policy:
             return None
         given = {key: data[key] for key in _PROGRAM if key in data}
+        if template.last is not None and template.last[0] == given and self._alone(template.whole):
+            return template.last[1]
         try:
             program = Program.model_validate(given)
         except ValidationError:
@@ -174,11 +185,16 @@ class SubmittedSpecs:
         self._refuse(spec, [])
         if mutated(spec, self.policies.policies()) is not spec:
             return None
-        return Ready(spec, template.text.of(own), template)
+        ready = Ready.of(spec, template.text.of(own), template)
+        template.last = given, ready
+        return ready
+
+    def _alone(self, spec: JobSpec) -> bool:
+        """Whether nothing but the job itself decides whether it may be taken on."""
+        return not (spec.on_disconnect.replace or spec.inputs) and self.policies.free(spec)
 
     def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
-        looked_up = spec.on_disconnect.replace or spec.inputs
-        if not errors and not looked_up and self.policies.free(spec):
+        if not errors and self._alone(spec):
             return
         fences = replace_faults(spec, lambda: read_identities(self._projection))
         inputs = input_faults(spec, read_datasets(self._projection)) if spec.inputs else []
@@ -203,20 +219,20 @@ class SubmittedSpecs:
             raise InvalidJob(errors[:ERRORS_MAX])
         return ready
 
-    def class_key(self, ready: Ready, digest: str) -> str:
-        """The class of a job under the policies in force; `digest` is of its stored bytes."""
+    def class_key(self, ready: Ready) -> str:
+        """The class of a job under the policies in force."""
         template = ready.template if self.policies.free(ready.spec) else None
         if template is not None and template.free_class:
             return template.free_class
-        ruling = self.policies.govern(ready.spec, digest)
+        ruling = self.ruling(ready)
         key = ruling_class(ruling, ready.spec.max_runtime_s or 0)
         if template is not None:
             template.free_class = key
         return key
 
-    def ruling(self, ready: Ready, digest: str) -> Ruling:
+    def ruling(self, ready: Ready) -> Ruling:
         """What the policies in force make of it."""
-        return self.policies.govern(ready.spec, digest)
+        return self.policies.govern(ready.spec, ready.digest)
 
 
 def _common_text(data: object) -> str:

@@ -49,7 +49,29 @@ def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Ha
         job.avoid,
         job.not_before_ms,
         job.made_room,
-        planned_deadline_ms(spec, job.created_ms),
+        planned_deadline_ms(spec, job.created_ms) if spec.deadline is not None else None,
+        _ruled_part(ruling, watched),
+    )
+
+
+_ruled: dict[tuple[int, frozenset[str]], tuple[Ruling, Hashable]] = {}
+"""By the identity of the ruling, which equal jobs share; it is kept so that no other can come to
+have it."""
+
+
+def _ruled_part(ruling: Ruling, watched: frozenset[str]) -> Hashable:
+    """What of a class is the same for all jobs under one ruling."""
+    known = _ruled.get((id(ruling), watched))
+    if known is None:
+        if len(_ruled) >= TEXTS_MAX:
+            _ruled.clear()
+        known = _ruled[id(ruling), watched] = ruling, _of_ruling(ruling, watched)
+    return known[1]
+
+
+def _of_ruling(ruling: Ruling, watched: frozenset[str]) -> Hashable:
+    spec = ruling.spec
+    return (
         planned_runtime_s(spec),
         runtime_bucket_s(spec.max_runtime_s or _DAY_S),
         _deciding_text(spec),

@@ -21,7 +21,6 @@ from federation.jobs import (
     JobSpec,
     canonical_bytes,
     parse_job_spec,
-    spec_digest,
 )
 from federation.kv import Put
 from federation.system import SystemClock
@@ -47,7 +46,7 @@ def answer(reader: SubmittedSpecs, data: object, viewer: Viewer = ADA) -> object
         ready = reader.read(data, viewer)
     except InvalidJob as invalid:
         return [str(fault) for fault in invalid.errors]
-    return ready.spec, ready.stored, reader.class_key(ready, spec_digest(ready.stored))
+    return ready.spec, ready.stored, reader.class_key(ready)
 
 
 programs = st.fixed_dictionaries(
