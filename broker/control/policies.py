@@ -28,6 +28,7 @@ from broker.model.policies import (
     RttLimit,
     Ruling,
 )
+from broker.model.replacing import replace
 from federation.ids import Region
 from federation.jobs import (
     FieldError,
@@ -42,6 +43,8 @@ from federation.jobs import (
 CPU = "CPU"
 _NAMED = re.compile(r"([a-z][a-z0-9-]{0,31})(?:@([1-9][0-9]{0,7}))?", re.ASCII)
 _JOB = "the job"
+_FREE = Ruling(JobSpec.model_construct())
+"""Of a job in which no policy has a say, but for the job."""
 
 
 def govern(
@@ -52,7 +55,7 @@ def govern(
     `regions_of` maps clusters to their regions where they are known: it finds more conflicts.
     """
     if not policies.current and not policies.unreadable and spec.placement.policy is None:
-        return Ruling(spec)
+        return replace(_FREE, spec=spec)
     conflicts = [_unreadable(name, why) for name, why in sorted(policies.unreadable.items())]
     governing: list[PolicyVersion] = []
     try:

@@ -82,15 +82,13 @@ class TenantRefused(Exception):
 class Template:
     """Jobs alike in all but their program. `asked`: the first of them as it was sent; `whole`:
     as completed under `policy`; `text`: writes the canonical bytes of one with its program.
-    `free_class` is its class where there are no policies, empty until it is known; `last`: the
-    program of the last one and what was read of it, where nothing but the job decides that."""
+    `free_class` is its class where there are no policies, empty until it is known."""
 
     asked: JobSpec
     policy: TenantPolicy
     whole: JobSpec
     text: CanonicalText
     free_class: str = ""
-    last: tuple[Mapping[str, Any], Ready] | None = None
 
 
 class Ready(NamedTuple):
@@ -173,8 +171,6 @@ class SubmittedSpecs:
         if policy is not template.policy and policy != template.policy:
             return None
         given = {key: data[key] for key in _PROGRAM if key in data}
-        if template.last is not None and template.last[0] == given and self._alone(template.whole):
-            return template.last[1]
         try:
             program = Program.model_validate(given)
         except ValidationError:
@@ -185,16 +181,11 @@ class SubmittedSpecs:
         self._refuse(spec, [])
         if mutated(spec, self.policies.policies()) is not spec:
             return None
-        ready = Ready.of(spec, template.text.of(own), template)
-        template.last = given, ready
-        return ready
-
-    def _alone(self, spec: JobSpec) -> bool:
-        """Whether nothing but the job itself decides whether it may be taken on."""
-        return not (spec.on_disconnect.replace or spec.inputs) and self.policies.free(spec)
+        return Ready.of(spec, template.text.of(own), template)
 
     def _refuse(self, spec: JobSpec, errors: Sequence[FieldError]) -> None:
-        if not errors and self._alone(spec):
+        looked_up = spec.on_disconnect.replace or spec.inputs
+        if not errors and not looked_up and self.policies.free(spec):
             return
         fences = replace_faults(spec, lambda: read_identities(self._projection))
         inputs = input_faults(spec, read_datasets(self._projection)) if spec.inputs else []

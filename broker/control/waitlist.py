@@ -30,7 +30,7 @@ _DEADLINE_STEPS_MS = (900_000, 300_000, 60_000, 15_000, 5_000, 1_000)
 _DEADLINE_SHARE = 50
 """A step is at most this part of the time from the submission to the deadline."""
 
-TEXTS_MAX = 1_000
+PARTS_MAX = 1_000
 Age = tuple[int, JobId]
 Reason = tuple[str, str]
 """Why a job waits: code, text."""
@@ -50,32 +50,7 @@ def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Ha
         job.not_before_ms,
         job.made_room,
         planned_deadline_ms(spec, job.created_ms) if spec.deadline is not None else None,
-        _ruled_part(ruling, watched),
-    )
-
-
-_ruled: dict[tuple[int, frozenset[str]], tuple[Ruling, Hashable]] = {}
-"""By the identity of the ruling, which equal jobs share; it is kept so that no other can come to
-have it."""
-
-
-def _ruled_part(ruling: Ruling, watched: frozenset[str]) -> Hashable:
-    """What of a class is the same for all jobs under one ruling."""
-    known = _ruled.get((id(ruling), watched))
-    if known is None:
-        if len(_ruled) >= TEXTS_MAX:
-            _ruled.clear()
-        known = _ruled[id(ruling), watched] = ruling, _of_ruling(ruling, watched)
-    return known[1]
-
-
-def _of_ruling(ruling: Ruling, watched: frozenset[str]) -> Hashable:
-    spec = ruling.spec
-    return (
-        planned_runtime_s(spec),
-        runtime_bucket_s(spec.max_runtime_s or _DAY_S),
-        _deciding_text(spec),
-        tuple(sorted(blobs_of(spec).items())) if spec.files or spec.workdir else (),
+        _deciding_part(spec),
         ruling.policies,
         tuple(sorted(ruling.origins.items())) if ruling.origins else (),
         ruling.round_trips,
@@ -112,22 +87,28 @@ def expected_s(spec: JobSpec) -> int:
 
 
 _deciding = attrgetter(
-    *(name for name in JobSpec.model_fields if name not in _NOT_DECIDING | _IN_STEPS)
+    *(name for name in JobSpec.model_fields if name not in _NOT_DECIDING), "files", "workdir"
 )
-_texts: dict[tuple[int, ...], tuple[object, str]] = {}
+_parts: dict[tuple[int, ...], tuple[object, Hashable]] = {}
 """By the identities of the values that decide: the jobs of a sweep share them. The values are kept
-with the text, so that no other can come to have their identity."""
+with the part, so that no other can come to have their identity."""
 
 
-def _deciding_text(spec: JobSpec) -> str:
+def _deciding_part(spec: JobSpec) -> Hashable:
+    """What of a class is said by its spec."""
     values = _deciding(spec)
     key = tuple(map(id, values))
-    known = _texts.get(key)
+    known = _parts.get(key)
     if known is None:
-        if len(_texts) >= TEXTS_MAX:
-            _texts.clear()
-        text = spec.model_dump_json(exclude=_NOT_DECIDING | _IN_STEPS, exclude_defaults=True)
-        known = _texts[key] = values, text
+        if len(_parts) >= PARTS_MAX:
+            _parts.clear()
+        part = (
+            planned_runtime_s(spec),
+            runtime_bucket_s(spec.max_runtime_s or _DAY_S),
+            spec.model_dump_json(exclude=_NOT_DECIDING | _IN_STEPS, exclude_defaults=True),
+            tuple(sorted(blobs_of(spec).items())),
+        )
+        known = _parts[key] = values, part
     return known[1]
 
 
