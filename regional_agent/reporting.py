@@ -18,9 +18,19 @@ from federation.wire import session as pb
 from regional_agent.act.cache import BlobCache
 from regional_agent.feedback.direct_reports import ReportSink
 from regional_agent.link import ReportBuffer
+from regional_agent.sense.backends.http_read import HttpRead
+from regional_agent.sense.data_rates import FILE, DataRates
 from regional_agent.sense.latency import latency_report
 from regional_agent.sense.prices import price_report
-from regional_agent.sense.reports import BLACKOUT, OPEN, CapacityReport, SiteState, capacity_report
+from regional_agent.sense.reports import (
+    BLACKOUT,
+    OPEN,
+    CapacityReport,
+    LatencyReport,
+    RoundTrip,
+    SiteState,
+    capacity_report,
+)
 from regional_agent.session.conversation import Instant
 from regional_agent.session.resettle import closed_windows
 from regional_agent.session.site_policy import capped, room
@@ -37,6 +47,7 @@ CAPACITY_APART_S = 1.0
 CAPACITY_EVERY_S = 15.0
 PRICES_EVERY_S = 3_600.0
 POOLS_EVERY_S = 60.0
+RATES_EVERY_S = 60.0
 CACHE_APART_S = 2.0
 CACHE_EVERY_S = 60.0
 CACHE_ITEMS_MAX = 500
@@ -114,6 +125,13 @@ class Reporter:
         # Counts on from the last life of the agent, which counted from its own start.
         self._generation = clock.now_ms()
         self._newest = _Newest()
+        self._trips: tuple[RoundTrip, ...] = ()
+        self._data_rates = DataRates(
+            settings.data_sources,
+            settings.state_dir / FILE,
+            clock,
+            HttpRead(clock, settings.proxies.to_url),
+        )
         self.last_capacity: CapacityReport | None = None
 
     async def run(self, session_opened: asyncio.Event) -> None:
@@ -122,6 +140,7 @@ class Reporter:
             tasks.create_task(self._capacities())
             tasks.create_task(self._prices())
             tasks.create_task(self._latencies())
+            tasks.create_task(self._rates())
             if self._cache is not None:
                 tasks.create_task(self._caches(self._cache))
             tasks.create_task(self._greet(session_opened))
@@ -174,9 +193,23 @@ class Reporter:
         targets = self._settings.latency_targets
         while targets:
             made = await latency_report(self._next(), targets, self._clock)
-            self._newest.latency = latency_to_wire(made)
-            await self._sink.put(self._newest.latency)
+            self._trips = made.round_trips
+            await self._tell_ways()
             await asyncio.sleep(self._settings.latency_every_s)
+
+    async def _rates(self) -> None:
+        """Reads where the rules of the site let it; tells of them with the round trips."""
+        while self._settings.data_sources:
+            policy = (await self._worker.instant()).rules.policy
+            fresh = await self._data_rates.measure(policy.data_reads)
+            if fresh or not self._settings.latency_targets:  # else they go with the round trips
+                await self._tell_ways()
+            await asyncio.sleep(RATES_EVERY_S)
+
+    async def _tell_ways(self) -> None:
+        rates = self._data_rates.rates(self._time.now().broker_ms)
+        self._newest.latency = latency_to_wire(LatencyReport(self._next(), self._trips, rates))
+        await self._sink.put(self._newest.latency)
 
     async def _caches(self, cache: BlobCache) -> None:
         """When something came or went, and every minute."""

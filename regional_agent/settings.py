@@ -42,6 +42,7 @@ from regional_agent.scheduler_settings import (
     SlurmSettings,
     accelerator_name,
 )
+from regional_agent.sense.data_rates import Source, parse_source
 from regional_agent.sense.latency import Target, parse_target
 from regional_agent.sense.prices import DeclaredPrice
 from regional_agent.session.ledger import Pool
@@ -132,6 +133,13 @@ class TargetSettings(Part):
     address: str
 
 
+class SourceSettings(Part):
+    """A file that lies with a region's data, by which the way from there is measured."""
+
+    region: str
+    url: str
+
+
 class _File(Part):
     broker: str = ""
     scheduler: Literal["process", "slurm", "ray", "gridengine", "kubernetes"] = "process"
@@ -143,6 +151,7 @@ class _File(Part):
     inventory: tuple[PoolSettings, ...] = ()
     prices: tuple[PriceSettings, ...] = ()
     latency_targets: tuple[TargetSettings, ...] = ()
+    data_sources: tuple[SourceSettings, ...] = ()
     latency_responder: str = ""
     latency_every_s: Annotated[
         int, BeforeValidator(parse_duration_s), Field(alias="latency_every")
@@ -183,6 +192,7 @@ class AgentSettings:
     pools: tuple[Pool, ...] = ()
     prices: tuple[DeclaredPrice, ...] = ()
     latency_targets: tuple[Target, ...] = ()
+    data_sources: tuple[Source, ...] = ()
     latency_responder: str = ""
     latency_every_s: int = 60
     report_sink: str = "session"
@@ -277,6 +287,7 @@ def _settings(state_dir: Path, said: _File) -> AgentSettings:
         pools=tuple(pool.pool() for pool in said.inventory),
         prices=tuple(price.declared() for price in said.prices),
         latency_targets=tuple(parse_target(t.region, t.address) for t in said.latency_targets),
+        data_sources=tuple(parse_source(s.region, s.url) for s in said.data_sources),
         latency_responder=said.latency_responder,
         latency_every_s=said.latency_every_s,
         report_sink=said.report_sink,

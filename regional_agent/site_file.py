@@ -17,9 +17,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from federation.site_limits import NameRule, SiteLimits
-from federation.units import parse_duration_s, parse_rfc3339_ms
+from federation.units import parse_bytes, parse_duration_s, parse_rfc3339_ms
 from regional_agent.session.hours import DAY_MINUTES, Hours
-from regional_agent.session.site_policy import Blackout, GuestShare, SitePolicy
+from regional_agent.session.site_policy import Blackout, DataReads, GuestShare, SitePolicy
 from regional_agent.settings import SettingsError, faults
 from regional_agent.week_fields import EVERY_DAY, Clock, Days, some_time, zone_name
 
@@ -109,6 +109,29 @@ class _Blackout(_Part):
         )
 
 
+_USUAL = DataReads()
+
+
+class _DataReads(_Part):
+    size_bytes: Annotated[
+        int, BeforeValidator(parse_bytes), Field(alias="size", ge=0, le=2**30)
+    ] = _USUAL.size_bytes
+    bytes_per_s: Annotated[
+        int, BeforeValidator(parse_bytes), Field(alias="rate", ge=2**10)
+    ] = _USUAL.bytes_per_s
+    every_s: Annotated[
+        int, BeforeValidator(parse_duration_s), Field(alias="every", ge=3_600, le=86_400)
+    ] = _USUAL.every_s
+
+    def limits(self) -> DataReads:
+        return DataReads(self.size_bytes, self.bytes_per_s, self.every_s)
+
+
+def _off(value: object) -> object:
+    """`off`, which YAML 1.1 reads as false, is nothing read at all."""
+    return {"size": "0B"} if value is False or value == "off" else value
+
+
 class _File(_Part):
     timezone: Annotated[str, BeforeValidator(zone_name)] = "UTC"
     tenants: Names = _Names()
@@ -126,6 +149,7 @@ class _File(_Part):
     max_walltime_s: Annotated[
         int | None, BeforeValidator(parse_duration_s), Field(alias="max_walltime")
     ] = None
+    data_reads: Annotated[_DataReads, BeforeValidator(_off)] = _DataReads()
     ban: tuple[str, ...] = ()
 
     def policy(self) -> SitePolicy:
@@ -148,6 +172,9 @@ class _File(_Part):
             ),
             share=GuestShare(self.guest_share.default, share),
             blackouts=tuple(each.blackout(zone) for each in self.blackouts),
+            max_queued=self.max_queued,
+            queue_start_ms=self.queue_start_s * 1000,
+            data_reads=self.data_reads.limits(),
         )
 
 
@@ -171,7 +198,7 @@ def load_site_policy(path: Path, *, named: bool = False) -> SitePolicy:
     try:
         return _File.model_validate(body).policy()
     except ValidationError as problem:
-        models = (_File, _Names, _Share, _ShareHours, _Blackout)
+        models = (_File, _Names, _Share, _ShareHours, _Blackout, _DataReads)
         lines = (f"{path}: {line}" for line in faults(problem, models))
         raise SettingsError("\n".join(lines)) from problem
 

@@ -378,4 +378,6 @@ def latency_to_wire(report: LatencyReport) -> pb.Report:
             rtt_us=r.rtt_us,
             measured_ms=r.measured_ms,
         )
+    for rate in report.data_rates:
+        made.data_rates.add(**asdict(rate))
     return pb.Report(latency=made)

@@ -188,11 +188,27 @@ class RoundTripView(Open):
     note: str | None
 
 
+class DataRateView(Open):
+    """How fast data came to a cluster, null where the last reading failed."""
+
+    from_region: str
+    to_region: str
+    cluster: str
+    target: str
+    gbps: float | None
+    at_least: bool
+    readings: int
+    measured_at: str | None
+    age_s: int
+    flagged: Literal["nothing came", "old"] | None
+
+
 class LatencyView(Open):
-    """Round trips between all regions."""
+    """Round trips between all regions, and how fast data comes."""
 
     regions: list[str]
     round_trips: list[RoundTripView]
+    data_rates: list[DataRateView]
 
 
 class StatusView(Open):
@@ -305,14 +321,16 @@ class DatasetsView(Open):
 
 
 class LinkView(Open):
-    """What data costs and takes from a region to another. `gbps` is the speed decisions count
-    with, null where nobody knows: `stated`, or `seen` of what sites there fetched."""
+    """What data costs and takes between regions. `gbps` is what decisions count with, null where
+    nobody knows; `source` and `as_of_at` are of it. `at_least`: the way may be faster."""
 
     from_region: str
     to_region: str
     egress_usd_per_gb: float
     gbps: float | None
-    speed: Literal["stated", "seen", "unknown"]
+    speed: Literal["measured", "stated", "seen", "unknown"]
+    at_least: bool
+    stated_gbps: float | None
     source: str
     as_of_at: str | None
 

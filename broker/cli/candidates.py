@@ -13,6 +13,7 @@ from broker.cli.formatting import (
     at,
     count,
     epoch_ms,
+    gbits,
     mapping,
     mappings,
     milliseconds,
@@ -147,7 +148,7 @@ def waiting_table(explanation: Explanation) -> Table:
 
 def explanation_lines(explanation: Explanation, now: Now) -> list[str]:
     """What there is to say below the tables: the smallest change, the decision, the others."""
-    lines = _terms(explanation) + starts.explained_lines(explanation) + _admission(explanation)
+    lines = _terms(explanation, now) + starts.explained_lines(explanation) + _admission(explanation)
     told = explanation.get("moved")
     lines.extend(f"Moved: {text(each)}." for each in (told if isinstance(told, list) else ()))
     change = text(at(explanation, "smallest_change", "text"))
@@ -231,7 +232,7 @@ def ending_lines(ends: Mapping[str, Any], now: Now) -> list[str]:
     return lines
 
 
-def _terms(explanation: Explanation) -> list[str]:
+def _terms(explanation: Explanation, now: Now) -> list[str]:
     """What the total of each chosen place is made of."""
     lines = []
     for candidate in mappings(explanation.get("candidates")):
@@ -243,7 +244,21 @@ def _terms(explanation: Explanation) -> list[str]:
         ]
         if candidate.get("chosen") is True and parts:
             lines.append(f"Cost in {text(candidate.get('cluster'))}: {', '.join(parts)}.")
+        if candidate.get("chosen") is True:
+            lines.extend(_inputs(candidate, now))
     return lines
+
+
+def _inputs(candidate: Mapping[str, Any], now: Now) -> list[str]:
+    """By which ways the inputs come to a chosen place, and how the speed of each is known."""
+    ways = []
+    for way in mappings(candidate.get("transfer_ways")):
+        old = age(way.get("as_of_at"), now)
+        known = text(way.get("known_by")) + (f" {old} ago" if old != NONE else "")
+        speed = "unknown speed" if number(way.get("gbps")) is None else f"{gbits(way)}, {known}"
+        ways.append(f"{text(way.get('from_region'))} ({speed})")
+    took = seconds(candidate.get("transfer_s"))
+    return [f"Inputs come from {', '.join(ways)} in {took}."] if ways else []
 
 
 def _decision(decision: Mapping[str, Any], now: Now) -> list[str]:

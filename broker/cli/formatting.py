@@ -132,6 +132,14 @@ def taken(value: object) -> str:
     return milliseconds(value) if value else NONE
 
 
+def gbits(way: Mapping[str, object]) -> str:
+    """How fast data comes by a way: `8 Gbit/s`, `>= 0.4 Gbit/s` where it may be faster."""
+    found = number(way.get("gbps"))
+    if found is None:
+        return NONE
+    return f"{'>= ' if way.get('at_least') is True else ''}{found:.3g} Gbit/s"
+
+
 def size(value: object) -> str:
     """Bytes, base 2."""
     found = number(value)

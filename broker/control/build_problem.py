@@ -20,10 +20,11 @@ from broker.control.closed_clusters import (
     spread_out,
 )
 from broker.control.cold_start import ColdStarts, blobs_of, planned_delay_s
+from broker.control.data_ways import Ways
 from broker.control.deferring import Deferring
 from broker.control.distances import Distances, measure
 from broker.control.featured import featured, features_missing
-from broker.control.inputs import Inputs, Ways, padded
+from broker.control.inputs import Inputs, padded
 from broker.control.policy_limits import policy_refusal
 from broker.control.policy_preferences import preferred, put_off, spread_full
 from broker.control.problem_pools import CPU, GIB, pools_of
@@ -104,6 +105,11 @@ class World:
     datasets: Datasets = field(default_factory=dict)
     neighbours: Neighbours | None = None  # None: nobody keeps apart from anybody
 
+    @property
+    def ways(self) -> Ways:
+        """What it takes to bring data from a region to another."""
+        return Ways(self.links, self.fleet.clusters.values(), self.now_ms)
+
     def start_at(self, cluster: str, blobs: Mapping[str, int]) -> StartEstimate:
         """The expected start of a job that needs these blobs there. Raises KeyError."""
         return self.starts.estimate(self.fleet.clusters[Cluster(cluster)], blobs, self.now_ms)
@@ -133,8 +139,7 @@ class ProblemBuilder:
             fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly
         )
         self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
-        ways = Ways(world.links, self._views)
-        self._inputs = Inputs(ways, world.datasets, self._regions)
+        self._inputs = Inputs(world.ways, world.datasets, self._regions)
         self._cold = ColdStarts(self._views, world.starts, world.now_ms)
         self._excluded: dict[Hashable, tuple[Waiting, dict[str, Refusal]]] = {}
         self._pools: list[pm.Pool] = []

@@ -9,6 +9,8 @@ from typing import Any
 
 from broker.control.build_problem import World
 from broker.control.change_words import advice_words
+from broker.control.cold_start import blobs_of
+from broker.control.inputs import ways_taken
 from broker.control.room import Room, waits_for_room
 from broker.decide.changes import Advice
 from broker.decide.explain import Candidate, ClusterReason, Explanation, candidates
@@ -18,41 +20,65 @@ from broker.model.plan import Plan
 from broker.model.problem import Job, Problem
 from broker.sense.start_delay import StartEstimate
 from federation.ids import Cluster
+from federation.jobs import JobSpec
 from federation.units import format_utc
 
 Rooms = Mapping[str, Room]
 
 
 def candidate_rows(
-    problem: Problem, job_id: str, plan: Plan, world: World, blobs: Mapping[str, int]
+    problem: Problem, job_id: str, plan: Plan, world: World, spec: JobSpec | None
 ) -> list[dict[str, Any]]:
-    """The candidate table of one job of the problem, which starts with these blobs: every pool,
-    cheapest feasible first, CHOSEN marked."""
+    """The candidate table of one job of the problem: every pool, cheapest feasible first, CHOSEN
+    marked. `spec`: its blobs and inputs, None where it starts with none."""
     job = next(job for job in problem.jobs if job.id == job_id)
-    return job_rows(problem, job, plan, world, (blobs, {}))
+    return job_rows(problem, job, plan, world, (spec, {}))
 
 
 def job_rows(
-    problem: Problem, job: Job, plan: Plan, world: World, more: tuple[Mapping[str, int], Rooms]
+    problem: Problem, job: Job, plan: Plan, world: World, more: tuple[JobSpec | None, Rooms]
 ) -> list[dict[str, Any]]:
-    """The same for a job that need not be in the problem. `more`: the blobs it starts with, and
-    when there will be room for it, by pool."""
-    blobs, rooms = more
+    """The same for a job that need not be in the problem. `more`: its spec, and when there will
+    be room for it, by pool."""
+    spec, rooms = more
+    blobs = blobs_of(spec) if spec else {}
     starts = {cluster.name: world.start_at(cluster.name, blobs) for cluster in problem.clusters}
-    ways = _transfers_s(problem, job)
+    comes = _transfers(problem, job, spec, world)
     return [
         _row(candidate, world, starts[candidate.cluster], rooms.get(candidate.pool))
-        | ({"transfer_s": ways[candidate.pool]} if ways else {})
+        | comes.get(candidate.pool, {})
         for candidate in candidates(problem, job, plan)
     ]
 
 
-def _transfers_s(problem: Problem, job: Job) -> dict[str, float]:
-    """Seconds until the inputs of a job are at each pool; empty where it has none."""
-    if not job.input_gb:
+def _transfers(
+    problem: Problem, job: Job, spec: JobSpec | None, world: World
+) -> dict[str, dict[str, Any]]:
+    """By pool the seconds until the inputs of a job are there, by which ways they come, and how
+    the speed of each is known; empty where it has none."""
+    if not job.input_gb or spec is None:
         return {}
-    where = Geography(problem)
-    return {pool.name: round(3600 * where.transfer_h(job, pool), 3) for pool in problem.pools}
+    where, ways = Geography(problem), world.ways
+    by_region = {
+        cluster.region: [
+            {
+                "from_region": start,
+                "gbps": round(speed.gbps, 6) or None,
+                "known_by": speed.known_by.value,
+                "at_least": speed.at_least,
+                "as_of_at": format_utc(speed.as_of_ms) if speed.as_of_ms else None,
+            }
+            for start, speed in ways_taken(spec, world.datasets, ways, cluster.region)
+        ]
+        for cluster in problem.clusters
+    }
+    return {
+        pool.name: {
+            "transfer_s": round(3600 * where.transfer_h(job, pool), 3),
+            "transfer_ways": by_region[where.region(pool)],
+        }
+        for pool in problem.pools
+    }
 
 
 def _row(

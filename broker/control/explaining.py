@@ -21,7 +21,6 @@ from broker.control.candidate_table import (
     job_rows,
     waiting_rows,
 )
-from broker.control.cold_start import blobs_of
 from broker.control.endings import (
     Ending,
     RunTime,
@@ -220,7 +219,7 @@ class Explainer:
         said_s, world, term = self._office.said_runtime_s, self.world(), self._office.term
         turns = turns_in(term.admitting, world, place) if term and waits_for_turn(place) else None
         told = await asyncio.to_thread(
-            _answer_in_queue, (place, turns), world, said_s, blobs_of(spec)
+            _answer_in_queue, (place, turns), world, said_s, spec
         )
         return {**told, "policies": list(place.cycle.policies.get(place.head, ()))}
 
@@ -351,7 +350,7 @@ def _answer(
     """What a decision made for the answer says. `rooms`: where it is expected to find room."""
     problem, plan = found.problem, found.plan
     job = next(job for job in problem.jobs if job.id == waiting.job.id)
-    rows = job_rows(problem, job, plan, world, (blobs_of(waiting.spec), rooms))
+    rows = job_rows(problem, job, plan, world, (waiting.spec, rooms))
     waits: Explanation | None = None
     if any(u.job == job.id for u in plan.unplaced):
         waits = explain_unplaced(problem, plan, job.id)
@@ -371,7 +370,7 @@ def _answer_in_queue(
     standing: tuple[Place, Turns | None],
     world: World,
     said_s: Callable[[str], int | None],
-    blobs: Mapping[str, int],
+    spec: JobSpec,
 ) -> dict[str, Any]:
     """Why a job waits beside all that the last cycle decided, and when it will start. `standing`:
     its place, and where it waits for its turn the queue around it."""
@@ -385,7 +384,7 @@ def _answer_in_queue(
         waits = with_turn(waits, turns, place.head)
     return {
         "chosen": None,
-        "candidates": job_rows(problem, job, plan, world, (blobs, found)),
+        "candidates": job_rows(problem, job, plan, world, (spec, found)),
         "waiting": waiting_rows(waits, job, found),
         "smallest_change": change_json(waits, job),
         "decision": decision_json(cycle.cycle, plan, cycle.started_ms, cycle.decided.cpu_s),

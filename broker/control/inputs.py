@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from broker.model.data import Dataset, Datasets, Links, Pair
+from broker.control.data_ways import Speed, Ways
+from broker.model.data import Dataset, Datasets, Pair
 from broker.model.fleet import ClusterView
 from federation.job_parts import Input
 from federation.jobs import JobSpec
@@ -40,35 +41,6 @@ def part_of(item: Input, datasets: Datasets) -> Part:
         return Part(str(item.uri), item.size_bytes or 0, item.regions)
     known = datasets.get(item.dataset, Dataset(item.dataset, 0, ()))
     return Part(known.name, known.size_bytes, known.regions, known.residency)
-
-
-class Ways:
-    """What it takes to bring data from a region to another."""
-
-    def __init__(self, links: Links, views: Sequence[ClusterView]) -> None:
-        self._links = links
-        self._seen_bytes_per_s: dict[str, int] = {}
-        for view in views:
-            rate = view.cache.fetch_bytes_per_s if view.cache else 0
-            region = str(view.identity.region)
-            self._seen_bytes_per_s[region] = max(rate, self._seen_bytes_per_s.get(region, 0))
-
-    def way(self, pair: Pair) -> tuple[float, float] | None:
-        """USD and hours per GB; None where nobody stated the way. Where only its speed is not
-        stated, what sites there were seen to fetch at stands in."""
-        if pair[0] == pair[1]:
-            return 0.0, 0.0
-        link = self._links.get(pair)
-        if link is None:
-            return None
-        seen_gbps = self._seen_bytes_per_s.get(pair[1], 0) * 8 / 1e9
-        gbps = link.gbps or seen_gbps
-        return link.egress_usd_per_gb, 8 / gbps / 3600 if gbps else 0.0
-
-    def best(self, regions: Sequence[str], to: str) -> tuple[float, float] | None:
-        """From the region it comes cheapest from, then soonest."""
-        found = [way for region in regions if (way := self.way((region, to))) is not None]
-        return min(found, default=None)
 
 
 class Inputs:
@@ -141,6 +113,13 @@ class Inputs:
                 return 0.0, 0.0
             usd, hours = usd + share * way[0], hours + share * way[1]
         return usd, hours
+
+
+def ways_taken(spec: JobSpec, datasets: Datasets, ways: Ways, to: str) -> list[tuple[str, Speed]]:
+    """The regions a job's inputs come to a region from, and how fast; not those within it."""
+    parts = (part_of(item, datasets) for item in spec.inputs)
+    starts = {start for part in parts if (start := ways.source(part.regions, to))}
+    return [(start, ways.speed((start, to))) for start in sorted(starts - {to})]
 
 
 def _no_way(part: Part, view: ClusterView) -> Refusal:

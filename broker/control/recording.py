@@ -103,8 +103,9 @@ def receipts(cycle: CycleRecord, tables: int) -> Iterator[tuple[ReceiptEntry, ..
         first = stands_for.get(attempts[0].job, attempts[0].job)
         rows: list[dict[str, Any]] = []
         if number < tables:
-            plan, blobs = cycle.decided.plan, cycle.blobs.get(first, {})
-            rows = candidate_rows(cycle.problem, first, plan, cycle.world, blobs)
+            wanted, plan = cycle.applier.waiting.get(first), cycle.decided.plan
+            spec = wanted.spec if wanted else None
+            rows = candidate_rows(cycle.problem, first, plan, cycle.world, spec)
         bodies: dict[tuple[str, str], bytes] = {}
         for attempt in attempts:
             pool = (str(attempt.cluster), attempt.pool)

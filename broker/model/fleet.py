@@ -178,6 +178,19 @@ class RoundTrip:
 
 
 @dataclass(frozen=True, slots=True)
+class DataRate:
+    """How fast data of a region came to a cluster when it last read some: bytes a second as the
+    lower quartile of its readings, -1 = the last one failed. `at_least`: the way may be faster."""
+
+    source_region: Region
+    target: str
+    bytes_per_s: int
+    at_least: bool
+    readings: int
+    measured_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """What lies in a site's cache: `blobs` are the largest by digest with their bytes, the totals
     count everything. `fetch_bytes_per_s` is the site's own measure, 0 = none yet."""
@@ -201,6 +214,7 @@ class ClusterView:
     capacity: Capacity | None = None
     prices: Mapping[str, PoolPrice] = field(default_factory=dict)
     round_trips: tuple[RoundTrip, ...] = ()
+    data_rates: tuple[DataRate, ...] = ()
     connected_since_ms: int = 0
     silent_since_ms: int = 0
     reported: bool = False  # its capacity came in the present session

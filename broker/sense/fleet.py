@@ -24,6 +24,7 @@ from broker.sense.reports import (
     ReportRefused,
     cache_from,
     capacity_from,
+    data_rates_from,
     prices_from,
     round_trips_from,
 )
@@ -153,7 +154,13 @@ def _with_report(view: ClusterView, envelope: pb.ReportEnvelope) -> ClusterView:
         return replace(view, prices=by_pool, price_received_ms=envelope.received_ms)
     if what == "latency":
         trips = round_trips_from(envelope.latency)
-        return replace(view, round_trips=trips, latency_received_ms=envelope.received_ms)
+        rates = data_rates_from(envelope.latency, envelope.received_ms)
+        return replace(
+            view,
+            round_trips=trips,
+            data_rates=rates,
+            latency_received_ms=envelope.received_ms,
+        )
     if what == "cache":
         return replace(view, cache=cache_from(envelope.cache, envelope.received_ms))
     return view

@@ -10,6 +10,7 @@ import re
 from broker.model.fleet import (
     Cache,
     Capacity,
+    DataRate,
     LocalLoad,
     NodeGroup,
     PoolCapacity,
@@ -35,6 +36,7 @@ PREEMPTIONS_PER_H_MAX = 60
 EXTRAS_MAX, EXTRA_MAX = 64, 1_000_000_000
 FEATURES_MAX = 64
 CACHED_MAX = 2_000
+RATE_MAX_BYTES_PER_S = 10**12
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -248,4 +250,21 @@ def round_trips_from(report: pb.LatencyReport) -> tuple[RoundTrip, ...]:
     return tuple(
         RoundTrip(Region(r.target_region), r.target, r.rtt_us, r.measured_ms)
         for r in report.round_trips
+    )
+
+
+def data_rates_from(report: pb.LatencyReport, received_ms: int) -> tuple[DataRate, ...]:
+    """How fast data came, one per source; what cannot be right is left out. None is younger than
+    its report (`received_ms`, 0 = not known), whatever the clock of the site says."""
+    return tuple(
+        DataRate(
+            Region(r.source_region),
+            r.target,
+            r.bytes_per_s,
+            r.at_least,
+            r.readings,
+            min(r.measured_ms, received_ms or r.measured_ms),
+        )
+        for r in report.data_rates
+        if r.source_region and (r.bytes_per_s == -1 or 0 < r.bytes_per_s <= RATE_MAX_BYTES_PER_S)
     )

@@ -14,6 +14,7 @@ from regional_agent.session.ledger import OTHERS, Ledger, NodeGroup, Pool
 
 __all__ = [
     "CapacityReport",
+    "DataRate",
     "LatencyReport",
     "NodeGroup",
     "PoolCapacity",
@@ -127,11 +128,25 @@ class RoundTrip:
 
 
 @dataclass(frozen=True, slots=True)
+class DataRate:
+    """How fast data of a region comes here: `bytes_per_s` is the lower quartile of so many
+    `readings`, -1 = the last one failed. `at_least`: the way may be faster."""
+
+    source_region: str
+    target: str
+    bytes_per_s: int
+    at_least: bool
+    readings: int
+    measured_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LatencyReport:
     """The newest measurement to every target."""
 
     generation: int
     round_trips: tuple[RoundTrip, ...]
+    data_rates: tuple[DataRate, ...] = ()
 
 
 def capacity_report(

@@ -63,6 +63,16 @@ class Blackout:
 
 
 @dataclass(frozen=True, slots=True)
+class DataReads:
+    """How much may be read to measure how fast data comes here: at most `size_bytes` of one file
+    each `every_s`, no faster than `bytes_per_s`. 0 bytes: nothing is read."""
+
+    size_bytes: int = 8 * 2**20
+    bytes_per_s: int = 32 * 2**20
+    every_s: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class SitePolicy:
     """The rules of `site.yaml` and the bans. `max_queued`: attempts that may wait in the queue of
     the site's scheduler, None = as many as come free while others are on their way, `QUEUED_LEAST`
@@ -73,6 +83,7 @@ class SitePolicy:
     blackouts: tuple[Blackout, ...] = ()
     max_queued: int | None = None
     queue_start_ms: int = 0
+    data_reads: DataReads = field(default_factory=DataReads)
 
     def told(self, now_ms: int) -> SiteLimits:
         """The rules as the broker is told them now."""

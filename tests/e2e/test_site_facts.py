@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -45,10 +48,32 @@ WEST = {
 }
 BROKER = {
     "links": [
-        {"from": "eu-west", "to": "us-east", "egress_usd_per_gb": 0.0001, "gbps": 8,
-         "source": "test", "as_of": "2026-01-31T00:00:00Z"}
+        {"from": start, "to": end, "egress_usd_per_gb": 0.0001, "gbps": 8, "source": "test",
+         "as_of": "2026-01-31T00:00:00Z"}
+        for start, end in (("eu-west", "us-east"), ("asia", "us-east"), ("asia", "eu-west"),
+                           ("africa", "us-east"), ("africa", "eu-west"))
     ]
 }  # fmt: skip
+SENT_BYTES, APART_S = 64 * 2**10, 0.02
+"""What the replica in Asia sends at once, and how long it waits then: 3.3 MB a second at most."""
+
+
+class SlowReplica(BaseHTTPRequestHandler):
+    """A file of which parts can be had, slowly."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        size_bytes = int(self.headers["Range"].rpartition("-")[2]) + 1
+        self.send_response(206)
+        self.send_header("Content-Length", str(size_bytes))
+        self.end_headers()
+        for _ in range(size_bytes // SENT_BYTES):
+            self.wfile.write(bytes(SENT_BYTES))
+            time.sleep(APART_S)
+
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def told(laptop: Laptop, **more: dict[str, Any]) -> None:
@@ -68,8 +93,11 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A federation of two regions whose sites state more than a laptop's own."""
     require_binary()
     laptop = Laptop(tmp_path_factory.mktemp("laptop") / "up")
+    replica = ThreadingHTTPServer(("127.0.0.1", 0), SlowReplica)
+    threading.Thread(target=replica.serve_forever, daemon=True).start()
+    source = {"region": "asia", "url": f"http://127.0.0.1:{replica.server_port}/part-0"}
     laptop.ok("up", "--detach", "--regions", "us-east,eu-west")
-    told(laptop, us_east=EAST, eu_west=WEST, broker=BROKER)
+    told(laptop, us_east=EAST | {"data_sources": [source]}, eu_west=WEST, broker=BROKER)
 
     def stated() -> bool:
         pools = {c["name"]: c["pools"] for c in laptop.clusters().values() if c["connected"]}
@@ -81,6 +109,8 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     until(stated, 60, "both sites have told what they have")
     yield laptop
     laptop.clean_up()
+    replica.shutdown()
+    replica.server_close()
 
 
 class Asked:
@@ -253,6 +283,38 @@ def test_data_stays_goes_or_is_refused_as_its_way_is_stated(laptop: Laptop) -> N
     laptop.ok("datasets", "remove", "faces")
     refused = laptop.run("submit", str(laptop.root.parent / "job.yaml"))
     assert refused.code == 2 and "no such dataset" in refused.err
+
+
+def test_a_way_that_was_measured_to_be_slow_is_not_taken(laptop: Laptop) -> None:
+    """Both ways are stated alike; a site measured one of them."""
+
+    def measured() -> list[dict[str, Any]]:
+        rates = laptop.ok("latency", "--json").json["data_rates"]
+        return [rate for rate in rates if rate["gbps"]]
+
+    (rate,) = until(measured, 60, "the site has read its share")
+    assert (rate["from_region"], rate["cluster"]) == ("asia", "us-east")
+    assert 0 < rate["gbps"] < 8 * SENT_BYTES / APART_S / 1e9 and not rate["at_least"]
+    assert "asia" in laptop.ok("latency").out and "measured" in laptop.ok("datasets", "links").out
+    for name in ("asia", "africa"):
+        laptop.ok("datasets", "set", f"of-{name}", "--size", "40GB", "--region", name)
+    # 40 GB take 40 s as stated, and hours as measured.
+    fast = Asked(laptop, inputs=[{"dataset": "of-africa"}], deadline="3h").table()
+    assert fast["us-east/cpu"]["chosen"]
+    assert fast["us-east/cpu"]["transfer_ways"][0]["known_by"] == "stated"
+    asked = Asked(laptop, inputs=[{"dataset": "of-asia"}], deadline="3h", run="true")
+    table = asked.table()
+    assert table["eu-west/cpu"]["chosen"]
+    assert why_not(table, "us-east/cpu")[0] == "deadline_too_soon"
+    (way,) = table["us-east/cpu"]["transfer_ways"]
+    assert (way["from_region"], way["known_by"]) == ("asia", "measured") and way["as_of_at"]
+    job = asked.submit()
+    assert laptop.run("wait", job).code == 0
+    assert laptop.job(job)["attempts"][0]["cluster"] == "eu-west"
+    receipt = laptop.ok("explain", "--json", job).json["candidates"]
+    by = {row["cluster"]: row["transfer_ways"][0]["known_by"] for row in receipt}
+    assert by == {"us-east": "measured", "eu-west": "stated"}
+    assert "Inputs come from asia (8 Gbit/s, stated" in laptop.ok("explain", job).out
 
 
 def test_tasks_spread_over_regions(laptop: Laptop) -> None:

@@ -120,6 +120,33 @@ def test_one_limit_looser_never_makes_the_optimum_worse(seed: int) -> None:
         assert after >= before or same(before, after)
 
 
+@pytest.mark.parametrize("seed", range(3100, 3140))
+def test_a_faster_link_never_makes_the_optimum_worse(seed: int) -> None:
+    """Where only time decides: an earlier start may fall into a dearer hour, or before
+    maintenance."""
+    dice = random.Random(seed)
+    document = a_document(seed)
+    for pool in document["pools"]:
+        for name in ("prices", "maintenance"):
+            pool.pop(name, None)
+    regions = range(len(document["regions"]))
+    speeds = [0.0005, 0.01, 1]
+    document["bandwidth_gbps"] = [[dice.choice(speeds) for _ in regions] for _ in regions]
+    for job in document["jobs"]:
+        if not job.get("data_regions"):
+            job.setdefault("data_region", dice.choice(document["regions"]))
+        job.setdefault("input_gb", dice.choice([1, 50]))
+        job.setdefault("value_of_time_usd_per_h", dice.choice([0, 2]))
+        job.setdefault("deadline_h", dice.choice([3, 300]))
+    before = rank(document)
+    for start in regions:
+        for end in regions:
+            other = copy_of(document)
+            other["bandwidth_gbps"][start][end] *= 10
+            after = rank(other)
+            assert after >= before or same(before, after)
+
+
 # Made to break things ----------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from broker.api.problems import field_problem, not_found
 from broker.api.routes import Call, answer
 from broker.api.views import utc
-from broker.control.inputs import Ways
+from broker.control.data_ways import KnownBy, Ways
 from broker.model.data import Dataset
 from broker.sense.datasets import encode_dataset, read_datasets
 from broker.state import keys
@@ -38,20 +38,22 @@ async def links(call: Call) -> web.Response:
     """GET /v1/links."""
     services = call.api.services
     stated = services.settings.links
-    ways = Ways(stated, list(services.control.fleet().clusters.values()))
+    ways = Ways(stated, services.control.fleet().clusters.values(), call.now_ms)
     rows = []
     for (start, end), link in sorted(stated.items()):
-        way = ways.way((start, end))
-        gbps = round(8 / way[1] / 3600, 6) if way and way[1] else None
+        speed = ways.speed((start, end))
+        by_sites = speed.known_by is KnownBy.MEASURED
         rows.append(
             {
                 "from_region": start,
                 "to_region": end,
                 "egress_usd_per_gb": link.egress_usd_per_gb,
-                "gbps": gbps,
-                "speed": "stated" if link.gbps else "seen" if gbps else "unknown",
-                "source": link.source,
-                "as_of_at": utc(link.as_of_ms),
+                "gbps": round(speed.gbps, 6) or None,
+                "speed": speed.known_by.value,
+                "at_least": speed.at_least,
+                "stated_gbps": link.gbps or None,
+                "source": "the sites there" if by_sites else link.source,
+                "as_of_at": utc(speed.as_of_ms if by_sites else link.as_of_ms),
             }
         )
     return answer(200, {"links": rows})

@@ -14,10 +14,12 @@ from broker.api.routes import Call, answer
 from broker.api.services import ApiSettings
 from broker.api.site_rules import site_rules
 from broker.api.views import usd, utc
+from broker.control.data_ways import RATE_AGE_MAX_MS
 from broker.model.fleet import (
     Capacity,
     ClusterState,
     ClusterView,
+    DataRate,
     NodeGroup,
     PoolCapacity,
     PoolPrice,
@@ -275,7 +277,26 @@ async def latency(call: Call) -> web.Response:
             if start == end and (start, end) not in measured:
                 continue
             rows.append(_trip_row(start, end, measured.get((start, end)), typed))
-    return answer(200, {"regions": regions, "round_trips": rows})
+    rates = [_rate_row(fleet.clusters[n], r, call) for n in sorted(fleet.clusters)
+             for r in fleet.clusters[n].data_rates]  # fmt: skip
+    return answer(200, {"regions": regions, "round_trips": rows, "data_rates": rates})
+
+
+def _rate_row(view: ClusterView, rate: DataRate, call: Call) -> dict[str, Any]:
+    age_ms = call.now_ms - rate.measured_ms
+    failed, old = rate.bytes_per_s < 0, age_ms > RATE_AGE_MAX_MS
+    return {
+        "from_region": rate.source_region,
+        "to_region": view.identity.region,
+        "cluster": view.identity.name,
+        "target": rate.target,
+        "gbps": None if failed else round(rate.bytes_per_s * 8 / 1e9, 6),
+        "at_least": rate.at_least,
+        "readings": rate.readings,
+        "measured_at": utc(rate.measured_ms),
+        "age_s": max(age_ms // 1000, 0),
+        "flagged": "nothing came" if failed else "old" if old else None,
+    }
 
 
 def _better(rtt_us: int, known_us: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from broker.cli.exits import Exit
-from broker.cli.formatting import NONE, mappings, moment, text, usd
+from broker.cli.formatting import gbits, mappings, moment, text, usd
 from broker.cli.formatting import size as size_of
 from broker.cli.options import Json, group
 from broker.cli.output import Column, Table, say, show, show_json
@@ -82,7 +82,7 @@ def list_links(as_json: Json = False) -> int:
             text(link.get("from_region")),
             text(link.get("to_region")),
             f"{usd(link.get('egress_usd_per_gb'))}/GB",
-            NONE if link.get("gbps") is None else f"{link['gbps']:g} Gbit/s",
+            gbits(link),
             text(link.get("speed")),
             moment(link.get("as_of_at"), now()),
             text(link.get("source")),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from broker.cli.data_views import data_rate_table
 from broker.cli.exits import Exit, note
 from broker.cli.federation_views import (
     facts_by_unit,
@@ -65,6 +66,10 @@ def latency(as_json: Json = False) -> int:
         show_json(answer)
         return Exit.OK
     show(latency_table(answer))
+    rates = data_rate_table(answer)
+    if rates.rows:
+        say("")
+        show(rates)
     for line in latency_notes(answer, now()):
         note(line)
     return Exit.OK

@@ -1875,18 +1875,58 @@ class LatencyReport(google.protobuf.message.Message):
 
     GENERATION_FIELD_NUMBER: builtins.int
     ROUND_TRIPS_FIELD_NUMBER: builtins.int
+    DATA_RATES_FIELD_NUMBER: builtins.int
     generation: builtins.int
     @property
     def round_trips(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RoundTrip]: ...
+    @property
+    def data_rates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DataRate]: ...
     def __init__(
         self,
         *,
         generation: builtins.int = ...,
         round_trips: collections.abc.Iterable[Global___RoundTrip] | None = ...,
+        data_rates: collections.abc.Iterable[Global___DataRate] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "round_trips", b"round_trips"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data_rates", b"data_rates", "generation", b"generation", "round_trips", b"round_trips"]) -> None: ...
 
 Global___LatencyReport: typing_extensions.TypeAlias = LatencyReport
+
+@typing.final
+class DataRate(google.protobuf.message.Message):
+    """How fast a bounded read of a file that lies with a region's data went."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SOURCE_REGION_FIELD_NUMBER: builtins.int
+    TARGET_FIELD_NUMBER: builtins.int
+    BYTES_PER_S_FIELD_NUMBER: builtins.int
+    AT_LEAST_FIELD_NUMBER: builtins.int
+    READINGS_FIELD_NUMBER: builtins.int
+    MEASURED_MS_FIELD_NUMBER: builtins.int
+    source_region: builtins.str
+    target: builtins.str
+    """host:port it was read from"""
+    bytes_per_s: builtins.int
+    """the lower quartile of the readings; -1 = the last one failed"""
+    at_least: builtins.bool
+    """the way is as fast as this, or faster"""
+    readings: builtins.int
+    measured_ms: builtins.int
+    """the newest reading"""
+    def __init__(
+        self,
+        *,
+        source_region: builtins.str = ...,
+        target: builtins.str = ...,
+        bytes_per_s: builtins.int = ...,
+        at_least: builtins.bool = ...,
+        readings: builtins.int = ...,
+        measured_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_least", b"at_least", "bytes_per_s", b"bytes_per_s", "measured_ms", b"measured_ms", "readings", b"readings", "source_region", b"source_region", "target", b"target"]) -> None: ...
+
+Global___DataRate: typing_extensions.TypeAlias = DataRate
 
 @typing.final
 class RoundTrip(google.protobuf.message.Message):

@@ -352,6 +352,12 @@ async def test_the_fleet_is_shown_with_ages_and_what_is_unknown(world: World) ->
     trips = {(t["from"], t["to"]): t for t in body["round_trips"]}
     assert trips["us-east", "eu-west"]["rtt_ms"] == 81.5
     assert trips["eu-west", "us-east"]["source"] == "unknown"
+    near, far = body["data_rates"]
+    assert (near["from_region"], near["to_region"], near["cluster"]) == (
+        "eu-west", "us-east", "east-1",
+    )  # fmt: skip
+    assert (near["gbps"], near["readings"], near["flagged"]) == (0.04, 9, None)
+    assert near["age_s"] >= 60 and (far["gbps"], far["flagged"]) == (None, "nothing came")
     _, body, _ = await world.call("GET", "/v1/status")
     assert body["leader"]["name"] == "broker-1" and body["epoch"] == 4 and body["queued"] == 3
     assert (await world.call("GET", "/v1/usage"))[1]["usage"] == []

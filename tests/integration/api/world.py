@@ -30,6 +30,7 @@ from broker.model.fleet import (
     ClusterIdentity,
     ClusterState,
     ClusterView,
+    DataRate,
     Fleet,
     NodeGroup,
     PoolCapacity,
@@ -56,6 +57,10 @@ def fleet_of_two(now_ms: int) -> Fleet:
         capacity=Capacity(now_ms - 3_000, now_ms - 3_000, 7, 0, 0, (PoolCapacity("h", (group,)),)),
         prices={"h": PoolPrice("h", "owned", 2_490_000, 3_000_000, now_ms - 60_000, "contract")},
         round_trips=(RoundTrip(Region("eu-west"), "h:1", 81_500, now_ms),),
+        data_rates=(
+            DataRate(Region("eu-west"), "h:443", 5_000_000, False, 9, now_ms - 60_000),
+            DataRate(Region("asia"), "i:443", -1, False, 0, now_ms),
+        ),
         connected_since_ms=now_ms - 60_000,
         handshake_ms=4,
     )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.cli import candidates, federation_views, job_views
+from broker.cli import candidates, data_views, federation_views, job_views
 from broker.cli.checks_broker import check_clock, check_clusters
 from broker.cli.checks_here import judge_etcd
 from broker.cli.formatting import (
@@ -116,6 +116,11 @@ us-east-1  h100  fits when empty  8 free, 16 needed; ask for 8
 def test_what_else_an_explanation_says() -> None:
     explanation = {
         "candidates": [{"cluster": "us-east-1", "chosen": True,
+                        "transfer_s": 3600.0, "transfer_ways": [
+                            {"from_region": "asia", "gbps": 0.04, "known_by": "measured",
+                             "as_of_at": "2026-11-30T12:45:00.000Z"},
+                            {"from_region": "eu-west", "gbps": None, "known_by": "unknown"},
+                        ],
                         "terms": {"compute_usd": 20.0, "cold_start_usd": 0.5, "egress_usd": 0}}],
         "smallest_change": {"text": "ask for 4 accelerators", "cluster": "eu-west-1",
                             "verified": True},
@@ -125,6 +130,7 @@ def test_what_else_an_explanation_says() -> None:
     }  # fmt: skip
     assert candidates.explanation_lines(explanation, NOW) == [
         "Cost in us-east-1: compute $20.00, cold start $0.50.",
+        "Inputs come from asia (0.04 Gbit/s, measured 25m ago), eu-west (unknown speed) in 1h00m.",
         "Smallest change that would start it: ask for 4 accelerators (in eu-west-1), "
         "tried by solving again.",
         "Decided 12s ago in cycle c42: optimal, no better plan exists, 120 ms of CPU time.",
@@ -182,7 +188,7 @@ CLUSTER    REGION   STATE          SCHEDULER  ACCELERATORS FREE       RUNNING  L
 us-east-1  us-east  active         process    12/64 H100 (simulated)        4  -           3s old      12 ms          in 23h  0.1.0
 eu-west-1  eu-west  silent for 3m  -          -                             -  -                -          -  expired 3h ago  -
 """)  # noqa: E501
-    latency = {"regions": ["us-east", "eu-west"], "round_trips": [
+    latency: dict[str, Any] = {"regions": ["us-east", "eu-west"], "round_trips": [
         {"from": "us-east", "to": "eu-west", "rtt_ms": 84.3, "source": "measured"},
         {"from": "eu-west", "to": "us-east", "rtt_ms": 85, "source": "typed"},
         {"from": "us-east", "to": "us-east", "rtt_ms": None, "source": "unknown"},
@@ -191,6 +197,17 @@ eu-west-1  eu-west  silent for 3m  -          -                             -  -
 FROM     US-EAST  EU-WEST
 us-east        -    84 ms
 eu-west  85 ms *        -
+""")
+    latency["data_rates"] = [
+        {"from_region": "eu-west", "to_region": "us-east", "cluster": "us-east-1", "gbps": 0.0397,
+         "at_least": False, "readings": 24, "age_s": 1500, "target": "data.example:443"},
+        {"from_region": "asia", "to_region": "us-east", "cluster": "us-east-1", "gbps": 1.25,
+         "at_least": True, "readings": 2, "age_s": 200_000, "target": "h:80", "flagged": "old"},
+    ]  # fmt: skip
+    assert render(data_views.data_rate_table(latency), width=120) == golden("""
+DATA FROM  TO       CLUSTER             SPEED  READINGS  AGE  READ AT           NOT USED
+eu-west    us-east  us-east-1   0.0397 Gbit/s        24  25m  data.example:443  -
+asia       us-east  us-east-1  >= 1.25 Gbit/s         2   2d  h:80              old
 """)
     levels = [(check.level, check.text) for check in check_clusters(clusters, NOW)]
     assert levels == [
@@ -278,6 +295,7 @@ def test_no_odd_json_breaks_a_view(odd: dict[str, Any]) -> None:
         federation_views.cluster_table([odd], NOW), federation_views.pool_table(odd, NOW),
         federation_views.price_table([odd], NOW), federation_views.latency_table(odd),
         federation_views.latency_table({"round_trips": [odd]}),
+        data_views.data_rate_table({"data_rates": [odd]}), data_views.data_rate_table(odd),
         federation_views.plain_table([odd], NOW, "none"),
     ]  # fmt: skip
     for table in tables:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from broker.control.admission_rules import input_faults
 from broker.control.build_problem import Waiting, World, build
-from broker.control.inputs import Inputs, Ways
+from broker.control.data_ways import Ways
+from broker.control.inputs import Inputs
 from broker.decide.decision import decide
 from broker.decide.explain import Standing, candidates, explain_unplaced
 from broker.decide.problem_file import problem_from_json
@@ -162,7 +163,7 @@ def test_the_tables_say_of_every_region_what_the_parts_add_up_to(
     links: dict[tuple[str, str], Link], parts: list[tuple[int, set[str]]]
 ) -> None:
     views = [cluster(f"c{name}", name, 1.0) for name in "abc"]
-    inputs = Inputs(Ways(links, views), {}, "abc")
+    inputs = Inputs(Ways(links, views, NOW_MS), {}, "abc")
     spec = a_spec(*(at(f"{gb}GB", *sorted(regions)) for gb, regions in parts))
     place, total_gb = inputs.place(spec)
     egress, speed = inputs.tables()

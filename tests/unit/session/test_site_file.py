@@ -1,10 +1,11 @@
 """`site.yaml` is read strictly; a fault names the key, the value and what would be right."""
 
 import os
+from dataclasses import fields
 
 import pytest
 
-from regional_agent.session.site_policy import SitePolicy
+from regional_agent.session.site_policy import DataReads, SitePolicy
 from regional_agent.settings import SettingsError
 from regional_agent.site_file import SiteFile, load_site_policy
 
@@ -23,6 +24,9 @@ blackouts:
   - {days: "sat,sun", from: "23:30", to: "03:30", reason: backup}
 max_walltime: 2d
 max_pending: 20
+max_queued: 0
+queue_start: 30m
+data_reads: {size: 2MiB, rate: 1MB, every: 6h}
 ban: [eve]
 """
 
@@ -34,6 +38,8 @@ def test_everything_is_read_with_its_unit(tmp_path):
     limits = policy.limits
     assert (limits.max_walltime_s, limits.max_pending, limits.banned) == (172_800, 20, {"eve"})
     assert limits.tenants.allow == ("physics", "bio-*") and limits.users.deny == ("mallory",)
+    assert (policy.max_queued, policy.queue_start_ms) == (0, 1_800_000)
+    assert policy.data_reads == DataReads(2 * 2**20, 1_000_000, 21_600)
     ((hours, permille),) = policy.share.rules
     assert (policy.share.otherwise_permille, permille) == (500, 250)
     assert (hours.from_minute, hours.until_minute) == (480, 1_080)
@@ -57,6 +63,9 @@ def test_everything_is_read_with_its_unit(tmp_path):
         ("timezone: Mars", "'Mars' is not in this machine's time zone database"),
         ("max_walltime: 3", "duration 3 is not valid"),
         ("max_pending: 0", "max_pending: Input should be greater than or equal to 1"),
+        ("data_reads: {every: 59m}", "data_reads.every: Input should be greater than or equal to"),
+        ("data_reads: {size: 2GiB}", "data_reads.size: Input should be less than or equal to"),
+        ("data_reads: {size: 5}", "write 5GiB"),
         ("[1]", "not a mapping of keys"),
         ("tenants: [", "while parsing"),
     ],
@@ -67,6 +76,23 @@ def test_a_fault_names_the_key_and_the_remedy(tmp_path, text, said):
     with pytest.raises(SettingsError) as problem:
         load_site_policy(path)
     assert said in str(problem.value) and str(path) in str(problem.value)
+
+
+@pytest.mark.parametrize("text", ["data_reads: off", 'data_reads: "off"'])
+def test_reads_are_switched_off(tmp_path, text):
+    (tmp_path / "site.yaml").write_text(text)
+    assert load_site_policy(tmp_path / "site.yaml").data_reads.size_bytes == 0
+
+
+def test_every_key_of_the_file_reaches_the_rules(tmp_path):
+    """Two were read, and then forgotten."""
+    (tmp_path / "site.yaml").write_text(GOOD)
+    policy, none = load_site_policy(tmp_path / "site.yaml"), SitePolicy()
+    same = [f.name for f in fields(none) if getattr(policy, f.name) == getattr(none, f.name)]
+    assert same == []
+    mine, usual = policy.limits, none.limits
+    same = [f.name for f in fields(usual) if getattr(mine, f.name) == getattr(usual, f.name)]
+    assert same == ["guest_permille"], "that goes by the hour"
 
 
 def test_no_file_is_no_rules_unless_it_was_named(tmp_path):
