@@ -16,17 +16,21 @@ PENDING = frozenset({"qw", "hqw", "w", "hw", "Eqw", "Ehqw", "hRwq", "Rq", "Rr", 
 TAG = "tradewind"
 """How the names of jobs of ours begin: qstat lists nothing else that could say whose they are."""
 H_RT, AFTER_JOB, RESCHEDULED = 37, 100, 25
+UNHEARD = "u"
+"""Of the state of a queue instance: nothing was heard of its host for `max_unheard`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedJob:
-    """A line of `qstat -xml`; `indices` None for a job that is no array."""
+    """A job of `qstat -f -ne -xml`, once for each queue instance it runs in; `indices` None for a
+    job that is no array. `silent`: that instance, where its host does not answer the master."""
 
     local_id: str
     name: str
     owner: str
     state: str
     indices: Runs | None
+    silent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class BookedJob:
 
 
 def parse_qstat(out: str) -> tuple[ListedJob, ...]:
-    """Of `qstat -xml`. Raises ValueError for something else."""
+    """Of `qstat -f -ne -xml`, or without `-f`. Raises ValueError for something else."""
     try:
         tree = ElementTree.fromstring(out)  # noqa: S314  written by the site's own qstat
     except ElementTree.ParseError as problem:
@@ -58,8 +62,10 @@ def parse_qstat(out: str) -> tuple[ListedJob, ...]:
             owner=job.findtext("JB_owner", ""),
             state=job.findtext("state", ""),
             indices=_elements(job.findtext("tasks")),
+            silent=holder.findtext("name", "") if UNHEARD in holder.findtext("state", "") else "",
         )
-        for job in tree.iter("job_list")
+        for holder in tree.iter()
+        for job in holder.findall("job_list")
     )
 
 

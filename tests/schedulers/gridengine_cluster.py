@@ -44,6 +44,15 @@ def missing() -> str:
 _started = itertools.count()
 
 
+def descendants(pid: int) -> list[int]:
+    """Of a process, those of its children included."""
+    found = []
+    for of in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in of.read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
 class GridEngine:
     """One cell: the master, and one or two execution hosts."""
 
@@ -94,7 +103,7 @@ class GridEngine:
             self._configure()
             for host in self.hosts:
                 self.start_execd(host)
-            until(self._takes_jobs, "the queue takes jobs")
+            until(self.takes_jobs, "the queue takes jobs")
         except BaseException:
             self.stop()
             raise
@@ -106,11 +115,28 @@ class GridEngine:
         words = ("ip", "netns", "exec", self.hosts[host][0], *named)
         self.children.start(f"execd-{host}", *words, **self._daemon_env)
 
+    def kill_host(self, host: str, *, jobs: bool = True) -> None:
+        """SIGKILL what Grid Engine runs on a host, as where it loses its power; or its daemon
+        alone, whose jobs run on."""
+        whole = descendants(self.children.pid(f"execd-{host}")) if jobs else []
+        self.children.kill(f"execd-{host}")
+        for pid in whole:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def give_up_hosts(self, unheard_s: int, ended_s: int) -> None:
+        """How long after the last word of a host it is unknown, and after how much longer its jobs
+        are ended; `ended_s` 0: never."""
+        said = {"max_unheard": f"0:0:{unheard_s}", "reschedule_unknown": f"0:0:{ended_s}",
+                "qmaster_params": "ENABLE_RESCHEDULE_KILL=true"}  # fmt: skip
+        self._file("global", self._changed("-sconf", "", said), "-Mconf")
+
     @property
     def _daemon_env(self) -> dict[str, str]:
         return {name: self.env[name] for name in ("SGE_ROOT", "SGE_CELL", "SGE_ND")}
 
-    def _takes_jobs(self) -> bool:
+    def takes_jobs(self) -> bool:
+        """Whether every host does."""
         out = self.run("qstat", "-f", ok=False)
         lines = [line for line in out.splitlines() if line.startswith("main.q@")]
         ready = [line for line in lines if len(line.split()) == 5]  # noqa: PLR2004  no fault
@@ -176,7 +202,7 @@ class GridEngine:
         self._file("scheduler", self._changed("-ssconf", "", quick), "-Msconf")
         spool = f"{self.scratch}/spool/execd"
         whole = {"min_uid": "0", "min_gid": "0", "gid_range": "20000-20200",
-                 "execd_params": "none", "mailer": "/bin/true",
+                 "execd_params": "none", "load_report_time": "0:0:1", "mailer": "/bin/true",
                  "reporting_params": "accounting=true reporting=false flush_time=00:00:01 "
                  "joblog=false sharelog=00:00:00 accounting_flush_time=00:00:00",
                  "execd_spool_dir": spool}  # fmt: skip

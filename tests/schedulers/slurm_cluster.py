@@ -101,6 +101,10 @@ class Children:
                 child.wait(10)
         self._running = [(known, c) for known, c in self._running if known != name]
 
+    def pid(self, name: str) -> int:
+        """Of one that runs."""
+        return next(child.pid for known, child in self._running if known == name)
+
     def runs(self, name: str) -> bool:
         """Whether it does."""
         return any(known == name and c.poll() is None for known, c in self._running)

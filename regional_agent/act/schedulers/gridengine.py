@@ -50,6 +50,8 @@ HEADER = """TW_LOCAL=$JOB_ID
 TW_INDEX=$SGE_TASK_ID
 [ "$TW_INDEX" != undefined ] || TW_INDEX=
 """
+UNHEARD = "its host does not answer Grid Engine ({} is in state u): nothing is known of it"
+GIVEN_UP = "its host did not answer Grid Engine any more ({}), and the site has ended it"
 OVER_LIMIT = ("exceeded", "job_limit", "rejected")
 
 
@@ -60,6 +62,7 @@ class GridEngine:
         self._site = site
         self.client = GridEngineClient(site)
         self.pools: Mapping[str, PoolSource] = {}
+        self._silent: dict[tuple[str, int], str] = {}
 
     async def traits(self) -> Traits:
         """Its limits; gangs where one of its queues has an environment for them."""
@@ -170,22 +173,26 @@ class GridEngine:
         return None
 
     async def queue(self) -> tuple[Queued, ...]:
-        """Ours, by their names."""
-        return tuple(
-            Queued(
-                job.local_id,
-                job.name.replace(".", ":"),
-                SINGLE if job.indices is None else job.indices,
-                _live(job.state),
-                f"Grid Engine says {job.state}",
-            )
-            for job in await self._listed()
-            if job.name.startswith(f"{said.TAG}.")
-        )
+        """Ours, by their names. Of those on a host that does not answer nothing is known."""
+        rows = []
+        silent: dict[tuple[str, int], str] = {}
+        for job in await self._listed():
+            if not job.name.startswith(f"{said.TAG}."):
+                continue
+            indices = SINGLE if job.indices is None else job.indices
+            for index in indices:
+                self._silent.pop((job.local_id, index), None)
+            live, text = _live(job.state), f"Grid Engine says {job.state}"
+            if job.silent:
+                silent |= {(job.local_id, index): job.silent for index in indices}
+                live, text = Live.UNKNOWN, UNHEARD.format(job.silent)
+            rows.append(Queued(job.local_id, job.name.replace(".", ":"), indices, live, text))
+        self._silent |= silent
+        return tuple(rows)
 
     async def _listed(self) -> tuple[said.ListedJob, ...]:
         whose = ["-u", self._site.owner] if self._site.owner else []
-        answer = await self._run(["qstat", "-xml", *whose])
+        answer = await self._run(["qstat", "-f", "-ne", "-xml", *whose])
         if answer.code:
             raise SchedulerUnavailable(f"qstat: {answer.said}")
         try:
@@ -203,7 +210,20 @@ class GridEngine:
             whose = ["-o", self._site.owner] if self._site.owner else []
             words = ["qacct", "-j", "*", *whose, "-d", str(BOOK_DAYS)]
             found += said.parse_qacct((await self._run(words)).out)
-        return tuple(_account(job) for job in found if job.local_id in local_ids)
+        booked = [_account(job) for job in found if job.local_id in local_ids]
+        return (*booked, *self._given_up(local_ids, {(a.local_id, a.index) for a in booked}))
+
+    def _given_up(
+        self, local_ids: Collection[str], booked: Collection[tuple[str, int]]
+    ) -> list[Account]:
+        """Jobs that the site ended because their host was silent: it keeps no books of these."""
+        asked = {key: where for key, where in self._silent.items() if key[0] in local_ids}
+        lost = Outcome(OutcomeKind.LOST)
+        return [
+            Account(*key, lost, GIVEN_UP.format(where))
+            for key, where in asked.items()
+            if key not in booked
+        ]
 
     async def stop(self, local_ids: Collection[str]) -> None:
         """See the port: one qdel does both."""

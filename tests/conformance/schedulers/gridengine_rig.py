@@ -12,6 +12,10 @@ from regional_agent.conformance.rig import Ability, Break
 from regional_agent.gridengine.site import GridEngineSite
 from tests.conformance.schedulers.batch_rig import BatchRig
 from tests.schedulers import gridengine_cluster
+from tests.schedulers.slurm_cluster import until
+
+UNHEARD_S, ENDED_S = 5, 5
+UNHEARD_USUAL_S = 59
 
 
 class _StrangeGridEngine(GridEngine):
@@ -47,6 +51,7 @@ class GridEngineRig(BatchRig):
     def abilities(self) -> Mapping[Ability, Break]:
         return {
             Ability.REQUEUE: self._requeue,
+            Ability.NODE_DIES: self._node_dies,
             Ability.REMOVE: self._remove,
             Ability.UNKNOWN_STATE: self._be_strange,
             Ability.NAMESAKE: self._namesake,
@@ -62,9 +67,32 @@ class GridEngineRig(BatchRig):
     async def _be_strange(self, uid: str) -> None:
         self.system.strange = True
 
+    async def host_of(self, uid: str) -> str:
+        """Where its script runs."""
+        job = await self.local_id(uid)
+        (host,) = [h for h in self.cell.hosts if f" {job} " in await self._jobs_on(h)]
+        return host
+
+    async def _jobs_on(self, host: str) -> str:
+        return await self._as_admin("qstat", "-u", "*", "-q", f"main.q@{host}", "-s", "r")
+
+    async def _node_dies(self, uid: str) -> None:
+        """For good, on a site that ends what ran there when nothing is heard of it for seconds."""
+        host = await self.host_of(uid)
+        self.broken.append(host)
+        await asyncio.to_thread(self.cell.give_up_hosts, UNHEARD_S, ENDED_S)
+        await asyncio.to_thread(self.cell.kill_host, host)
+
     async def heal(self) -> None:
         self.system.strange = False
-        for broken in self.broken:
+        dead = [broken for broken in self.broken if broken in self.cell.hosts]
+        for host in dead:
+            if not self.cell.children.runs(f"execd-{host}"):
+                self.cell.start_execd(host)  # by the thread that lives as long as the test run
+        if dead:
+            await asyncio.to_thread(self.cell.give_up_hosts, UNHEARD_USUAL_S, 0)
+            await asyncio.to_thread(until, self.cell.takes_jobs, "the hosts are back")
+        for broken in [name for name in self.broken if name not in dead]:
             if broken == "main.q":
                 await self._as_admin("qmod", "-e", broken)
             else:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federation.local_queue import LocalQueue
+from federation.runs import Runs
 from regional_agent.gridengine.configuration import (
     Configuration,
     Environment,
@@ -21,6 +22,7 @@ from regional_agent.gridengine.configuration import (
     seconds,
 )
 from regional_agent.gridengine.hosts import parse_hosts, parse_waiting
+from regional_agent.gridengine.said import parse_qstat
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.sense.gridengine import Answers, GridEngineLook, put_together
 
@@ -229,6 +231,21 @@ def test_units_and_times() -> None:
         23.541 * 2**30, 4000.0, 8.0, 0.0,
     )  # fmt: skip
     assert (seconds("01:00:30"), seconds("90"), seconds("INFINITY")) == (3630, 90, 0)
+
+
+def test_a_job_is_silent_where_a_host_of_it_is() -> None:
+    job = "<job_list><JB_job_number>7</JB_job_number><state>r</state>{}</job_list>"
+    task = job.format("<tasks>3</tasks>")
+    queues = "".join(
+        f"<Queue-List><name>main.q@{host}</name><state>{state}</state>{jobs}</Queue-List>"
+        for host, state, jobs in (("n1", "au", job + task), ("n2", "d", job))
+    )
+    waiting = "<job_list><JB_job_number>8</JB_job_number><state>qw</state></job_list>"
+    found = parse_qstat(f"<j><queue_info>{queues}</queue_info><job_info>{waiting}</job_info></j>")
+    assert [(j.local_id, j.indices, j.silent) for j in found] == [
+        ("7", None, "main.q@n1"), ("7", Runs(((3, 3),)), "main.q@n1"), ("7", None, ""),
+        ("8", None, ""),
+    ]  # fmt: skip
 
 
 def test_something_that_is_no_xml_is_an_error() -> None:
