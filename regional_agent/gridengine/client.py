@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import grp
+import os
+import pwd
 from collections.abc import Iterable, Mapping, Sequence
 
 from regional_agent.clients import Answer, ClientSilent, run_client
+from regional_agent.gridengine.amounts import parse_amounts
 from regional_agent.gridengine.configuration import (
     Configuration,
-    parse_amounts,
     parse_environment,
     parse_lines,
+    parse_memory,
     parse_per_job,
     parse_queues,
-    parse_quotas,
 )
+from regional_agent.gridengine.quotas import Used, Whose, parse_quotas, parse_used
 from regional_agent.gridengine.site import DEFAULT_PATH, GridEngineSite
 
 UNREACHABLE = ("unable to contact qmaster", "commlib error", "got send error", "can't connect",
@@ -73,15 +78,17 @@ class GridEngineClient:
         }
         whole = parse_lines(await self.out("qconf", "-sconf"))
         quotas = await self.run(["qconf", "-srqs"])  # fails where there are none
+        complexes = await self.out("qconf", "-sc")
         array_max = whole.get("max_aj_tasks", "")
         jobs_max = whole.get("max_u_jobs", "")
         return Configuration(
             queues,
             environments,
-            parse_per_job(await self.out("qconf", "-sc")),
+            parse_per_job(complexes),
             int(array_max) if array_max.isdigit() and int(array_max) else ARRAY_MAX_USUAL,
             int(jobs_max) if jobs_max.isdigit() else 0,
             parse_quotas(quotas.out) if quotas.code == 0 else (),
+            parse_memory(complexes),
         )
 
     async def amounts(self, hosts: Iterable[str]) -> Mapping[str, Mapping[str, float]]:
@@ -110,9 +117,50 @@ class GridEngineClient:
             self._keep(f"user {owner}", known)
         return known
 
+    async def whose(self) -> Whose:
+        """Whose jobs ours are, with the lists of users that quotas name."""
+        site = self._site
+        known = self._fresh("whose")
+        if not isinstance(known, Whose):
+            named = {n for q in (await self.configuration()).quotas for r in q for n in r.lists}
+            groups = await asyncio.to_thread(_groups_of, site.owner)
+            lists = set()
+            for name in sorted(named):
+                answer = await self.run(["qconf", "-su", name])  # fails where there is none
+                entries = parse_lines(answer.out).get("entries", "") if answer.code == 0 else ""
+                if not {*entries.replace(",", " ").split()}.isdisjoint(groups):
+                    lists.add(name)
+            known = Whose(site.owner, site.project, frozenset(lists))
+            self._keep("whose", known)
+        return known
+
+    async def used(self) -> tuple[Used, ...]:
+        """How much is used of the quotas that are about us."""
+        if not (await self.configuration()).quotas:
+            return ()
+        whose = ["-u", self._site.owner] if self._site.owner else []
+        project = ["-P", self._site.project] if self._site.project else []
+        try:
+            return parse_used(await self.out("qquota", *whose, *project, "-xml"))
+        except ValueError as problem:
+            raise GridEngineSilent(str(problem)) from problem
+
     def _fresh(self, what: str) -> object:
         at_s, known = self._kept.get(what, (0.0, None))
         return known if asyncio.get_running_loop().time() - at_s < KEPT_S else None
 
     def _keep(self, what: str, known: object) -> None:
         self._kept[what] = asyncio.get_running_loop().time(), known
+
+
+def _groups_of(owner: str) -> frozenset[str]:
+    """What a list of users may call somebody: by name, and by each group as `@group`."""
+    try:
+        user = pwd.getpwnam(owner)
+    except KeyError:
+        return frozenset({owner} - {""})
+    names = {owner}
+    for gid in os.getgrouplist(owner, user.pw_gid):
+        with contextlib.suppress(KeyError):
+            names.add(f"@{grp.getgrgid(gid).gr_name}")
+    return frozenset(names)

@@ -1,4 +1,4 @@
-"""What `qconf` says of a site: queues, parallel environments, resources, limits, quotas. Pure.
+"""What `qconf` says of a site: queues, parallel environments, resources, limits. Pure.
 
 Read from Grid Engine 8.1.9. Values that differ by host (`[@group=...]`) are taken as their default.
 """
@@ -6,18 +6,15 @@ Read from Grid Engine 8.1.9. Values that differ by host (`[@group=...]`) are tak
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+from regional_agent.gridengine.quotas import Quotas
 
 NONE = "NONE"
 PE_SLOTS = "$pe_slots"
-EVERYBODY = frozenset({"*", "{*}"})
-_SIZE = re.compile(r"([0-9.]+)([kKmMgGtT]?)")
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4,
-          "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # fmt: skip
-"""sge_types(1): lower-case units are decimal, upper-case ones binary."""
-_RULE = re.compile(r"(users|projects|queues|hosts|pes)\s+(\{[^}]*\}|[^\s{}]+)")
-
+MEMORY_NAMES = ("h_vmem", "h_rss", "mem_free", "virtual_free")
+"""Resources of every Grid Engine that sites count memory by: two limits, two load values."""
 
 @dataclass(frozen=True, slots=True)
 class Environment:
@@ -51,12 +48,20 @@ class QueueConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaRule:
-    """A line of a resource quota set. `filters`: by kind the names it is about, with their braces.
-    `limits`: by resource."""
+class Memory:
+    """Of `MEMORY_NAMES` those a job has to ask for: `counted` are consumable, `forced` ones keep
+    away what does not name them."""
 
-    filters: Mapping[str, str]
-    limits: Mapping[str, float]
+    counted: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+
+    def asked(self, named: str) -> tuple[str, ...]:
+        """Those in use; `named`, by the settings, stands in for all that are found."""
+        return (named,) if named else tuple(dict.fromkeys((*self.counted, *self.forced)))
+
+    def must(self, named: str) -> tuple[str, ...]:
+        """Of those the ones without which no job is taken."""
+        return tuple(name for name in self.asked(named) if name in self.forced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ class Configuration:
     per_job: frozenset[str]
     array_max: int
     jobs_max: int
-    quotas: tuple[tuple[QuotaRule, ...], ...]
+    quotas: Quotas
+    memory: Memory = Memory()
 
     def of_queue(
         self, queue: QueueConfig, allowed: Collection[str] = ()
@@ -129,63 +135,15 @@ def parse_per_job(out: str) -> frozenset[str]:
     return frozenset(row[0] for row in rows if len(row) >= fields and row[5].upper() == "JOB")
 
 
-def parse_quotas(out: str) -> tuple[tuple[QuotaRule, ...], ...]:
-    """Of `qconf -srqs '*'`: the sets that are enabled."""
-    found = []
-    for text in re.findall(r"(?ms)^\{(.*?)^\}", out.replace("\\\n", " ")):
-        lines = [line.split(None, 1) for line in text.splitlines() if len(line.split()) > 1]
-        if any(name == "enabled" and value.strip().upper() == "TRUE" for name, value in lines):
-            found.append(tuple(_rule(value) for name, value in lines if name == "limit"))
-    return tuple(found)
-
-
-def _rule(text: str) -> QuotaRule:
-    head, _, limits = f" {text}".rpartition(" to ")
-    said = {name.strip(): value.strip() for name, _, value in _pairs(limits)}
-    fixed = {name: amount(value) for name, value in said.items() if _SIZE.match(value)}
-    return QuotaRule(dict(_RULE.findall(head)), fixed)
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str, str]]:
-    return (part.partition("=") for part in text.split(","))
-
-
-def parse_amounts(text: str) -> dict[str, float]:
-    """`gpu=8,h_vmem=64G`, as `complex_values` of a host has it."""
-    return {name.strip(): amount(value.strip()) for name, _, value in _pairs(text)}
-
-
-def quota(
-    quotas: Iterable[Iterable[QuotaRule]], resource: str, owner: str, project: str
-) -> float | None:
-    """How much of a resource one user may hold everywhere together; None = no limit. What is said
-    of single queues, hosts or environments is left to Grid Engine, as are lists of users."""
-    least: float | None = None
-    for rules in quotas:
-        for rule in rules:
-            if _is_of(rule, owner, project):
-                limit = rule.limits.get(resource)
-                if limit is not None:
-                    least = limit if least is None else min(least, limit)
-                break
-    return least
-
-
-def _is_of(rule: QuotaRule, owner: str, project: str) -> bool:
-    narrow = [rule.filters.get(kind, "*") not in ("*",) for kind in ("queues", "hosts", "pes")]
-    if any(narrow):
-        return False
-    projects = rule.filters.get("projects")
-    in_project = projects is None or _holds(projects, project)
-    return in_project and _holds(rule.filters.get("users", "*"), owner)
-
-
-def _holds(names: str, one: str) -> bool:
-    """Whether `a,!b,{*}` is about one; a name after `!` is not."""
-    each = {name.strip() for name in names.strip("{}").split(",")}
-    if f"!{one}" in each or (not one and "*" in each):
-        return False
-    return one in each or "*" in each or ("!*" in each and not one)
+def parse_memory(out: str) -> Memory:
+    """Of `qconf -sc`."""
+    rows = [line.split() for line in out.splitlines() if not line.startswith("#")]
+    fields = 6
+    known = {row[0]: row for row in rows if len(row) >= fields and row[0] in MEMORY_NAMES}
+    return Memory(
+        tuple(n for n in MEMORY_NAMES if n in known and known[n][5].upper() in ("YES", "JOB")),
+        tuple(n for n in MEMORY_NAMES if n in known and known[n][4].upper() == "FORCED"),
+    )
 
 
 def _names(text: str) -> Iterator[str]:
@@ -205,15 +163,6 @@ def seconds(text: str) -> int:
     except ValueError:
         return 0
     return total
-
-
-def amount(text: str) -> float:
-    """A number with or without a unit; 0 for something else."""
-    match = _SIZE.match(text)
-    try:
-        return float(match[1]) * _UNITS[match[2]] if match else 0.0
-    except ValueError:
-        return 0.0
 
 
 def _number(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from regional_agent.gridengine.configuration import amount
+from regional_agent.gridengine.amounts import amount
 from regional_agent.gridengine.said import task_count
 
 GLOBAL = "global"
@@ -53,7 +53,8 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job, or the rest of an array, that waits. `queues`: those it names; empty: any."""
+    """A job, or the rest of an array, that waits; or one that runs, in the queue `runs_in`.
+    `queues`: those it names; empty: any."""
 
     local_id: str
     name: str
@@ -62,6 +63,7 @@ class WaitingJob:
     slots: int
     requests: Mapping[str, float]
     queues: tuple[str, ...]
+    runs_in: str = ""
 
 
 def parse_hosts(out: str) -> tuple[HostFacts, ...]:
@@ -119,6 +121,7 @@ def parse_waiting(out: str) -> tuple[WaitingJob, ...]:
                 for each in job.iter("hard_req_queue")
                 for name in (each.text or "").split(",")
             ),
+            runs_in=job.findtext("queue_name", "").partition("@")[0],
         )
         for job in _tree(out, "qstat").iter("job_list")
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from federation.accelerators import InvalidAccelerator, identify
 from federation.local_queue import LocalQueue
 from regional_agent.gridengine.client import GridEngineClient, GridEngineSilent
-from regional_agent.gridengine.configuration import Configuration, QueueConfig, quota
+from regional_agent.gridengine.configuration import Configuration, QueueConfig
 from regional_agent.gridengine.hosts import (
     HostFacts,
     QueueInstance,
@@ -23,6 +23,7 @@ from regional_agent.gridengine.hosts import (
     parse_hosts,
     parse_waiting,
 )
+from regional_agent.gridengine.quotas import Used, Whose, bounds, used_of
 from regional_agent.gridengine.said import TAG
 from regional_agent.gridengine.site import GridEngineSite, PoolSource
 from regional_agent.session.ledger import Pool
@@ -48,13 +49,16 @@ class GridEngineLook:
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What the clients said. `amounts`: what each host has of what is counted; `open_to_us`: queue
-    instances our user may use, None: all."""
+    instances our user may use, None: all; `used`: of the quotas that are about us."""
 
     hosts: tuple[HostFacts, ...]
     waiting: tuple[WaitingJob, ...]
     configuration: Configuration
     amounts: Mapping[str, Mapping[str, float]]
     open_to_us: frozenset[str] | None = None
+    running: tuple[WaitingJob, ...] = ()
+    whose: Whose = Whose()
+    used: tuple[Used, ...] = ()
 
 
 class GridEngineSense:
@@ -70,15 +74,20 @@ class GridEngineSense:
         configuration = await client.configuration()
         said = await asyncio.gather(
             client.out("qhost", "-q", "-j", "-F", "-xml"),
-            client.out("qstat", "-u", "*", "-s", "p", "-r", "-xml"),
+            client.out("qstat", "-u", "*", "-s", "pr", "-r", "-xml"),
         )
         try:
-            hosts, waiting = parse_hosts(said[0]), parse_waiting(said[1])
+            hosts, listed = parse_hosts(said[0]), parse_waiting(said[1])
         except ValueError as problem:
             raise GridEngineSilent(str(problem)) from problem
         amounts = await client.amounts(host.name for host in hosts)
         opened = await client.open_to(self._site.owner)
-        answers = Answers(hosts, waiting, configuration, amounts, opened)
+        waiting = tuple(job for job in listed if not job.runs_in)
+        running = tuple(job for job in listed if job.runs_in)
+        whose, used = await client.whose(), await client.used()
+        answers = Answers(
+            hosts, waiting, configuration, amounts, opened, running, whose, used
+        )
         return put_together(self._site, answers, frozenset(ours))
 
 
@@ -127,7 +136,6 @@ def put_together(
         )
         seen[name] = tuple(_seen(site, said, node) for node in some)
         where |= {node.host.name: (name, index) for index, node in enumerate(some)}
-    cards = quota(said.configuration.quotas, site.cards, site.owner, site.project)
     others = {(j.local_id, j.index) for h in said.hosts for j in h.jobs if _uid(j.name) not in ours}
     return GridEngineLook(
         SiteSeen(
@@ -138,7 +146,8 @@ def put_together(
             max_array=said.configuration.array_max,
             others_running=len(others),
             others_waiting=sum(j.count for j in said.waiting if _uid(j.name) not in ours),
-            cards_max=None if cards is None else int(cards),
+            cards_bounds=_bounds(said, sources, pools, site.cards, ours),
+            slots_bounds=_bounds(said, sources, pools, SLOTS, ours),
             queues=_queues(site, said, sources, seen),
         ),
         sources,
@@ -159,7 +168,7 @@ def _node(
         cards = int(counted.get(site.cards, 0))
         model, value = _model(site, host, cards, notes)
         slots = min(instance.slots, int(counted.get(SLOTS, instance.slots)))
-        memory = counted.get(site.memory) or host.left("mem_total")
+        memory, _ = _memory(site, said, host)
         if not model or not slots:
             return None
         return _Node(host, queue, instance, model, value, cards, slots, int(memory))
@@ -200,10 +209,7 @@ def _seen(site: GridEngineSite, said: Answers, node: _Node) -> NodeSeen:
     if SLOTS in counted:  # counted over all queues of the host
         used = max(used, int(counted[SLOTS] - host.left(SLOTS)))
     used = min(node.slots, used)
-    if site.memory in counted:
-        memory = counted[site.memory] - host.left(site.memory)
-    else:
-        memory = host.left("mem_used")
+    _, memory = _memory(site, said, host)
     cards = int(counted.get(site.cards, 0) - host.left(site.cards))
     return NodeSeen(
         accelerators_used=used if node.model == CPU else max(0, cards),
@@ -211,6 +217,48 @@ def _seen(site: GridEngineSite, said: Answers, node: _Node) -> NodeSeen:
         memory_used_bytes=max(0, int(memory)),
         takes_jobs=not node.instance.state,
     )
+
+
+def _bounds(
+    said: Answers,
+    sources: Mapping[str, PoolSource],
+    pools: Sequence[Pool],
+    resource: str,
+    ours: frozenset[str],
+) -> tuple[tuple[frozenset[str], int], ...]:
+    """What quotas leave us of cards, or of slots for pools of slots, beside what others use."""
+    slots = resource == SLOTS
+    names = [pool.name for pool in pools if (pool.accelerator == CPU) == slots]
+    queues = {sources[name].queue for name in names}
+    found = []
+    for bound in bounds(said.configuration.quotas, resource, said.whose, queues):
+        held = sum(
+            _holds(said, job, resource)
+            for job in said.running
+            if job.runs_in in bound.queues and _uid(job.name) in ours
+        )
+        others = max(0.0, used_of(bound, resource, said.used) - held)
+        there = frozenset(name for name in names if sources[name].queue in bound.queues)
+        found.append((there, max(0, int(bound.most - others))))
+    return tuple(found)
+
+
+def _holds(said: Answers, job: WaitingJob, resource: str) -> float:
+    if resource == SLOTS:
+        return job.slots
+    times = 1 if resource in said.configuration.per_job else job.slots
+    return job.requests.get(resource, 0) * times
+
+
+def _memory(site: GridEngineSite, said: Answers, host: HostFacts) -> tuple[float, float]:
+    """What a host has and what is used of it, in bytes: of what is counted the one with the least
+    left, else as its load values say."""
+    counted = said.amounts.get(host.name, {})
+    names = [n for n in said.configuration.memory.asked(site.memory) if counted.get(n)]
+    if not names:
+        return host.left("mem_total"), host.left("mem_used")
+    least = min(names, key=host.left)
+    return counted[least], counted[least] - host.left(least)
 
 
 def _uid(name: str) -> str:

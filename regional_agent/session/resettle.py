@@ -34,7 +34,8 @@ class SiteSeen:
     attempt of ours and running copy of it the nodes by pool and index. `closed`: when the whole
     site is in maintenance. `cards_max`: accelerators that the site's accounting lets us hold
     together. `queues`: by pool, where a job can wait at the site. `extras_used`: of those that all
-    pools share, how many are in use, by ours too. `cards_bounds`: as `cards_max`, of some pools."""
+    pools share, how many are in use, by ours too. `cards_bounds`: as `cards_max`, of some pools.
+    `slots_bounds`: the same of slots, of pools without cards."""
 
     pools: tuple[Pool, ...]
     nodes: Mapping[str, tuple[NodeSeen, ...]]
@@ -48,6 +49,7 @@ class SiteSeen:
     queues: Mapping[str, LocalQueue] = field(default_factory=dict)
     extras_used: Mapping[str, int] = field(default_factory=dict)
     cards_bounds: tuple[tuple[frozenset[str], int], ...] = ()
+    slots_bounds: tuple[tuple[frozenset[str], int], ...] = ()
 
     @property
     def unschedulable(self) -> Mapping[str, frozenset[int]]:

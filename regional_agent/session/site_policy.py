@@ -158,13 +158,14 @@ def room(policy: SitePolicy, ledger: Ledger, now_ms: int) -> Mapping[str, int]:
 
 
 def capped(left: Mapping[str, int], ledger: Ledger, seen: SiteSeen | None) -> Mapping[str, int]:
-    """The room that is left where pools with cards together may hold so many."""
+    """The room that is left where pools with cards, or without, together may hold so many."""
     if seen is None:
         return left
     cards = frozenset(pool.name for pool in ledger.pools if pool.accelerator != "CPU")
     whole = [] if seen.cards_max is None else [(cards, seen.cards_max)]
-    for pools, most in (*whole, *seen.cards_bounds):
-        names = sorted(cards & pools)
+    of_cards = [(cards & pools, most) for pools, most in (*whole, *seen.cards_bounds)]
+    for pools, most in (*of_cards, *((some - cards, n) for some, n in seen.slots_bounds)):
+        names = sorted(pools)
         free = max(0, most - sum(_held(ledger, name) for name in names))
         left = {**left, **{name: min(left.get(name, free), free) for name in names}}
     return left

@@ -129,7 +129,7 @@ class GridEngine:
         are ended; `ended_s` 0: never."""
         said = {"max_unheard": f"0:0:{unheard_s}", "reschedule_unknown": f"0:0:{ended_s}",
                 "qmaster_params": "ENABLE_RESCHEDULE_KILL=true"}  # fmt: skip
-        self._file("global", self._changed("-sconf", "", said), "-Mconf")
+        self.configure("global", self._changed("-sconf", "", said), "-Mconf")
 
     @property
     def _daemon_env(self) -> dict[str, str]:
@@ -180,33 +180,33 @@ class GridEngine:
         for host in self.hosts:
             self.run("qconf", "-ah", host, ok=False)
         complexes = self.run("qconf", "-sc")
-        self._file("complexes", f"{complexes}\ngpu gpu INT <= YES YES 0 0\n", "-Mc")
+        self.configure("complexes", f"{complexes}\ngpu gpu INT <= YES YES 0 0\n", "-Mc")
         every = " ".join(self.hosts)
-        self._file("hosts", f"group_name @allhosts\nhostlist {every}\n", "-Ahgrp")
+        self.configure("hosts", f"group_name @allhosts\nhostlist {every}\n", "-Ahgrp")
         none = ("load_scaling", "user_lists", "xuser_lists", "projects", "xprojects",
                 "usage_scaling", "report_variables")  # fmt: skip
         for name in self.hosts:
             host = [f"hostname {name}", "complex_values gpu=8", *(f"{n} NONE" for n in none)]
-            self._file("host", "\n".join(host) + "\n", "-Me")
+            self.configure("host", "\n".join(host) + "\n", "-Me")
         for name, rule in ENVIRONMENTS.items():
             said = {"pe_name": name, "allocation_rule": rule, **ENVIRONMENT}
-            self._file("pe", "".join(f"{k} {v}\n" for k, v in said.items()), "-Ap")
+            self.configure("pe", "".join(f"{k} {v}\n" for k, v in said.items()), "-Ap")
         queue = {
             "qname": "main.q", "hostlist": "@allhosts", "slots": str(SLOTS), "shell": "/bin/sh",
             "load_thresholds": "NONE", "pe_list": " ".join(ENVIRONMENTS), "ckpt_list": "NONE",
             "shell_start_mode": "unix_behavior", "notify": "00:00:05",
         }  # fmt: skip
-        self._file("queue", self._changed("-sq", "", queue), "-Aq")
+        self.configure("queue", self._changed("-sq", "", queue), "-Aq")
         quick = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1",
                  "job_load_adjustments": "NONE"}  # fmt: skip
-        self._file("scheduler", self._changed("-ssconf", "", quick), "-Msconf")
+        self.configure("scheduler", self._changed("-ssconf", "", quick), "-Msconf")
         spool = f"{self.scratch}/spool/execd"
         whole = {"min_uid": "0", "min_gid": "0", "gid_range": "20000-20200",
                  "execd_params": "none", "load_report_time": "0:0:1", "mailer": "/bin/true",
                  "reporting_params": "accounting=true reporting=false flush_time=00:00:01 "
                  "joblog=false sharelog=00:00:00 accounting_flush_time=00:00:00",
                  "execd_spool_dir": spool}  # fmt: skip
-        self._file("global", self._changed("-sconf", "", whole), "-Mconf")
+        self.configure("global", self._changed("-sconf", "", whole), "-Mconf")
 
     def _changed(self, show: str, of: str, said: dict[str, str]) -> str:
         """A configuration as qconf shows it, with some lines said otherwise."""
@@ -216,7 +216,8 @@ class GridEngine:
             lines.append(f"{name} {said[name]}" if name in said else line)
         return "\n".join(lines) + "\n"
 
-    def _file(self, name: str, text: str, how: str) -> None:
+    def configure(self, name: str, text: str, how: str) -> None:
+        """Hand `qconf` a file that says it."""
         path = self.scratch / name
         path.write_text(text)
         self.run("qconf", how, str(path))

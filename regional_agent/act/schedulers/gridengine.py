@@ -34,6 +34,7 @@ from regional_agent.gridengine import said
 from regional_agent.gridengine.client import GridEngineClient, GridEngineSilent
 from regional_agent.gridengine.configuration import Configuration, Environment
 from regional_agent.gridengine.programs import LAUNCHER, MEMBER, MEMBERS, RANKS
+from regional_agent.gridengine.quotas import Whose, too_much
 from regional_agent.gridengine.shape import Wanted, shape_of
 from regional_agent.gridengine.site import GridEngineSite, PoolSource
 
@@ -52,6 +53,7 @@ TW_INDEX=$SGE_TASK_ID
 """
 UNHEARD = "its host does not answer Grid Engine ({} is in state u): nothing is known of it"
 GIVEN_UP = "its host did not answer Grid Engine any more ({}), and the site has ended it"
+SAY_MEMORY = "resources.memory: the site runs no job that does not say how much ({} is forced)"
 OVER_LIMIT = ("exceeded", "job_limit", "rejected")
 
 
@@ -140,7 +142,7 @@ class GridEngine:
         )
 
     async def _shape(self, order: LaunchOrder, source: PoolSource) -> list[str] | Refusal:
-        """Slots, cards, their model, and memory."""
+        """Slots, cards, their model, and memory; refused where a quota never lets it have these."""
         site, found = self._site, await self._configuration()
         units = len(order.places[0].accelerators) if order.places else 0
         cards = units if order.accelerator not in ("", "CPU") else 0
@@ -154,11 +156,19 @@ class GridEngine:
         words = ["-pe", shape.environment, str(shape.slots)] if shape.environment else []
         words += ["-l", f"{site.cards}={shape.cards}"] if cards else []
         words += ["-l", f"{site.model}={source.value}"] if cards and source.value else []
-        if site.memory and order.memory_bytes:
-            whole = order.memory_bytes * order.replicas
-            each = whole if site.memory in found.per_job else -(-whole // shape.slots)
-            words += ["-l", f"{site.memory}={each}"]
-        return words
+        memory, said = order.memory_bytes * order.replicas, found.memory
+        if not memory and (forced := said.must(site.memory)):
+            return Refusal(RefusalCode.UNSUPPORTED, order.uid, needed=SAY_MEMORY.format(*forced))
+        asked: dict[str, float] = {
+            "slots": shape.slots,
+            site.cards: shape.cards * (1 if per_job else shape.slots),
+        }
+        for name in said.asked(site.memory) if memory else ():
+            each = memory if name in found.per_job else -(-memory // shape.slots)
+            words += ["-l", f"{name}={each}"]
+            asked[name] = memory
+        over = too_much(found.quotas, await self._whose(), source.queue, asked)
+        return words if over is None else Refusal(RefusalCode.SITE_LIMIT, order.uid, *over)
 
     async def look(self, name: str, tag: str, work: Path) -> str | None:
         """In the queue, then in the books."""
@@ -246,6 +256,12 @@ class GridEngine:
     async def _configuration(self) -> Configuration:
         try:
             return await self.client.configuration()
+        except GridEngineSilent as problem:
+            raise SchedulerUnavailable(str(problem)) from problem
+
+    async def _whose(self) -> Whose:
+        try:
+            return await self.client.whose()
         except GridEngineSilent as problem:
             raise SchedulerUnavailable(str(problem)) from problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -47,7 +48,7 @@ def test_an_empty_site(cell: GridEngine) -> None:
     assert pool.cpus_milli == SLOTS * 1000 and pool.memory_bytes > 2**30
     assert all(n.takes_jobs and not n.accelerators_used for n in found.seen.nodes[POOL])
     assert found.seen.queues[POOL].start_p50_ms == 0
-    assert found.seen.max_array == 75_000 and found.seen.cards_max is None
+    assert found.seen.max_array == 75_000 and found.seen.cards_bounds == ()
     assert [e.name for e in found.sources[POOL].environments] == ["smp", "mpi", "two"]
 
 
@@ -82,15 +83,47 @@ def test_lesson_25_hosts_that_are_disabled_or_gone_take_nothing_new(cell: GridEn
         assert takes == [True, state]
 
 
-def test_a_quota_on_cards_bounds_what_we_may_hold(cell: GridEngine) -> None:
+@contextlib.contextmanager
+def quotas(cell: GridEngine, *limits: str) -> Iterator[None]:
+    """A set of rules, as long as it lasts."""
     rules = cell.scratch / "quota"
-    said = "name few\n description NONE\n enabled TRUE\n limit users {*} to gpu=3"
-    rules.write_text(f"{{\n {said}\n}}\n")
+    lines = "".join(f" limit {limit}\n" for limit in limits)
+    rules.write_text(f"{{\n name few\n description NONE\n enabled TRUE\n{lines}}}\n")
     cell.run("qconf", "-Arqs", str(rules))
     try:
-        assert look(cell).seen.cards_max == 3
+        yield
     finally:
         cell.run("qconf", "-drqs", "few")
+
+
+def test_a_quota_on_cards_bounds_what_we_may_hold(cell: GridEngine) -> None:
+    with quotas(cell, "users {*} to gpu=3"):
+        assert look(cell).seen.cards_bounds == ((frozenset({POOL}), 3),)
+
+
+def test_what_others_use_of_a_quota_is_not_left_for_us(cell: GridEngine) -> None:
+    with quotas(cell, "users * queues main.q to gpu=6"):
+        submit(cell, "-l", "gpu=2")
+        submit(cell, "-N", "tradewind.j0123456789abcdef-1.0", "-l", "gpu=1")
+        until(lambda: running(cell) == 2, "both run")
+        until(
+            lambda: look(cell, "j0123456789abcdef-1").seen.cards_bounds
+            == ((frozenset({POOL}), 4),),
+            "of six two are used by others",
+        )
+
+
+def test_a_list_of_users_in_a_quota_is_read(cell: GridEngine) -> None:
+    cell.run("qconf", "-au", "root", "team")
+    try:
+        with quotas(cell, "users @team to gpu=2", "users * to gpu=5"):
+            assert look(cell).seen.cards_bounds == ((frozenset({POOL}), 2),)
+            cell.run("qconf", "-du", "root", "team")
+            cell.run("qconf", "-au", "nobody", "team")
+            assert look(cell).seen.cards_bounds == ((frozenset({POOL}), 5),)
+    finally:
+        cell.run("qconf", "-du", "nobody", "team", ok=False)
+        cell.run("qconf", "-dul", "team", ok=False)
 
 
 def test_slots_of_an_advance_reservation_are_as_good_as_used(cell: GridEngine) -> None:

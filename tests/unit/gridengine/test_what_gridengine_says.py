@@ -8,20 +8,28 @@ import pytest
 
 from federation.local_queue import LocalQueue
 from federation.runs import Runs
+from regional_agent.gridengine.amounts import amount, parse_amounts
 from regional_agent.gridengine.configuration import (
     Configuration,
     Environment,
-    amount,
-    parse_amounts,
     parse_environment,
     parse_lines,
+    parse_memory,
     parse_per_job,
     parse_queues,
-    parse_quotas,
-    quota,
     seconds,
 )
 from regional_agent.gridengine.hosts import parse_hosts, parse_waiting
+from regional_agent.gridengine.quotas import (
+    Bound,
+    Used,
+    Whose,
+    bounds,
+    parse_quotas,
+    parse_used,
+    too_much,
+    used_of,
+)
 from regional_agent.gridengine.said import parse_qstat
 from regional_agent.gridengine.site import GridEngineSite
 from regional_agent.sense.gridengine import Answers, GridEngineLook, put_together
@@ -205,13 +213,61 @@ def test_only_the_queues_of_the_settings_are_used_in_their_order() -> None:
     assert [p.name for p in look(slow, both).seen.pools] == ["slow-q-l40s"]
 
 
+def most(resource: str, whose: Whose, *queues: str) -> list[float]:
+    return [b.most for b in bounds(parse_quotas(QUOTAS), resource, whose, queues or ("gpu.q",))]
+
+
 def test_quotas_of_a_user_and_a_project() -> None:
-    found = parse_quotas(QUOTAS)
-    assert quota(found, "gpu", "ada", "") == 6  # what is said of single hosts is theirs
-    assert quota(found, "gpu", "ada", "physics") == 4
-    assert quota(found, "slots", "ada", "") == 100
-    assert quota(found, "gpu", "eve", "") is None
-    assert quota((), "gpu", "ada", "") is None
+    assert most("gpu", Whose("ada")) == [6]  # what is said of single hosts is theirs
+    assert most("gpu", Whose("ada", "physics")) == [6, 4]
+    assert most("slots", Whose("ada")) == [100]
+    assert most("gpu", Whose("eve")) == []
+    assert most("gpu", Whose()) == []
+
+
+def test_the_first_rule_that_fits_counts_and_queues_in_braces_count_by_themselves() -> None:
+    quotas = parse_quotas(
+        "{\n name s\n enabled TRUE\n limit users @team queues {*} to gpu=2\n"
+        " limit users {*} queues gpu.q to gpu=6\n limit name rest to gpu=9\n}\n"
+    )
+    queues = ("gpu.q", "old.q", "slow.q")
+
+    def found(whose: Whose) -> list[Bound]:
+        return list(bounds(quotas, "gpu", whose, queues))
+
+    assert found(Whose("ada")) == [
+        Bound("s/2", frozenset({"gpu.q"}), 6), Bound("s/rest", frozenset({"old.q", "slow.q"}), 9),
+    ]  # fmt: skip
+    assert found(Whose("ada", lists=frozenset({"team"}))) == [
+        Bound("s/1", frozenset({queue}), 2) for queue in queues
+    ]
+    assert quotas[0][0].lists == {"team"}
+    assert too_much(quotas, Whose("ada"), "gpu.q", {"gpu": 6}) is None
+    over = too_much(quotas, Whose("ada"), "gpu.q", {"slots": 99, "gpu": 7})
+    assert over == ("gpu=7", "gpu=6 at most, by quota s/2")
+
+
+def test_what_is_used_of_a_quota() -> None:
+    used = parse_used(
+        "<r xmlns='x'><qquota_rule name='s/2'><users>ada</users><queues>gpu.q</queues>"
+        "<limit resource='gpu' limit='6' value='4'/><limit resource='slots' value='9'/>"
+        "</qquota_rule></r>"
+    )
+    assert used == (Used("s/2", "gpu", "gpu.q", 4), Used("s/2", "slots", "gpu.q", 9))
+    assert used_of(Bound("s/2", frozenset({"gpu.q"}), 6), "gpu", used) == 4
+    assert used_of(Bound("s/2", frozenset({"slow.q"}), 6), "gpu", used) == 0
+    with pytest.raises(ValueError, match="no XML"):
+        parse_used("error: denied")
+
+
+def test_memory_is_asked_for_where_it_is_counted_or_forced() -> None:
+    found = parse_memory(
+        "#name shortcut type relop requestable consumable\n"
+        "h_vmem h_vmem MEMORY <= YES JOB\nh_rss h_rss MEMORY <= YES NO\n"
+        "mem_free mf MEMORY <= FORCED NO\ngpu gpu INT <= FORCED YES\n"
+    )
+    assert (found.asked(""), found.must("")) == (("h_vmem", "mem_free"), ("mem_free",))
+    assert (found.asked("ram"), found.must("ram")) == (("ram",), ())
 
 
 def test_what_qconf_shows() -> None:

@@ -99,3 +99,5 @@ def test_the_cards_of_all_pools_together_are_bounded() -> None:
     assert capped({}, ledger, three) == {"h": 0, "a": 0}
     of_one = replace(six, cards_bounds=((frozenset({"h"}), 5),))
     assert capped({}, ledger, of_one) == {"h": 1, "a": 2}
+    of_slots = replace(six, slots_bounds=((frozenset({"c", "h"}), 7),))
+    assert capped({}, ledger, of_slots) == {"h": 2, "a": 2, "c": 7}
