@@ -39,8 +39,8 @@ class SlurmSense:
         rows: Callable[[], Awaitable[tuple[queue.QueueRow, ...]]] | None = None,
         rest: SlurmRest | None = None,
     ) -> None:
-        """`rows` tells the queue where somebody else looks at it already; `rest` is asked for nodes
-        and licences instead of clients."""
+        """`rows` tells the queue where somebody else looks at it already; `rest`, where it is set,
+        is asked for what it has to tell instead of clients."""
         self._site = site
         self._rows, self._rest = rows or self._queue, rest
         self._env = {"PATH": DEFAULT_PATH, **site.client_env, **queue.ENVIRONMENT}
@@ -60,16 +60,13 @@ class SlurmSense:
                 raise SlurmSilent(f"Slurm {old} is older than 20.11, the oldest understood")
             config = await self._out("scontrol", "show", "config")
             self._limits = limits.parse_config(config, version)
-        said = await asyncio.gather(
-            self._out("scontrol", "-o", "show", "partition"),
-            self._out("scontrol", "-o", "show", "reservation"),
-        )
+        partitions, reserved = await self._shared_out()
         found, counted = await self._nodes(self._limits.version)
         rows = await self._rows()
         answers = SlurmAnswers(
             found,
-            limits.parse_partitions(said[0]),
-            nodes.parse_reservations(said[1]),
+            partitions,
+            reserved,
             rows,
             self._limits,
             counted,
@@ -81,6 +78,24 @@ class SlurmSense:
         bounds, of_qos = await self._bounds(now_ms // 1000)
         of_partitions = {p.name: of_qos[p.qos] for p in answers.partitions if p.qos in of_qos}
         return within(look, bounds, of_partitions)
+
+    async def _shared_out(
+        self,
+    ) -> tuple[tuple[limits.Partition, ...], tuple[nodes.Reserved, ...]]:
+        """Partitions and reservations."""
+        rest, partition = self._rest, ("scontrol", "-o", "show", "partition")
+        try:
+            if rest is None:
+                said = await asyncio.gather(
+                    self._out(*partition), self._out("scontrol", "-o", "show", "reservation")
+                )
+                return limits.parse_partitions(said[0]), nodes.parse_reservations(said[1])
+            reserved = rest_said.reservations_of(await rest.get("reservations"))
+            if await rest.version() == rest_said.OLD:
+                return rest_said.partitions_of(await rest.get("partitions")), reserved
+            return limits.parse_partitions(await self._out(*partition)), reserved
+        except (RestSilent, ValueError) as problem:
+            raise SlurmSilent(str(problem)) from problem
 
     async def _nodes(
         self, version: tuple[int, int]

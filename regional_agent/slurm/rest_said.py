@@ -1,4 +1,5 @@
-"""What slurmrestd says of jobs and licences, and how it is told of a job. Pure.
+"""What slurmrestd says of jobs, licences, partitions and reservations, and how it is told of a
+job. Pure.
 
 In the forms from v0.0.39 on a state is a list, and a number may be `{"set", "infinite",
 "number"}`. v0.0.38 was read from a running cluster of 22.05, the others from the documentation.
@@ -12,7 +13,8 @@ from typing import Any
 from federation.runs import Runs
 from regional_agent.slurm import states
 from regional_agent.slurm.licences import Licence, named_licences
-from regional_agent.slurm.nodes import number_of, words_of
+from regional_agent.slurm.limits import Partition
+from regional_agent.slurm.nodes import Reserved, expand, number_of, words_of
 from regional_agent.slurm.queue import QueueRow, cards_of, parse_elements
 
 OLD = "v0.0.38"
@@ -75,6 +77,40 @@ def licences_of(body: Mapping[str, Any]) -> tuple[Licence, ...]:
         (str(said.get("LicenseName") or ""), number_of(said.get("Total")),
          number_of(said.get("Reserved")), number_of(said.get("Used")))
         for said in body.get("licenses") or () if isinstance(said, dict)
+    )  # fmt: skip
+
+
+def reservations_of(body: Mapping[str, Any]) -> tuple[Reserved, ...]:
+    """All of them, in any form. Raises ValueError."""
+    found = body.get("reservations")
+    if not isinstance(found, list):
+        raise ValueError("slurmrestd names no reservations")
+    return tuple(
+        Reserved(
+            name=str(said.get("name") or ""),
+            nodes=frozenset(expand(str(said.get("node_list") or ""))),
+            from_s=number_of(said.get("start_time")),
+            until_s=number_of(said.get("end_time")),
+            maintenance="MAINT" in words_of(said.get("flags")),
+        )
+        for said in found if isinstance(said, dict)
+    )  # fmt: skip
+
+
+def partitions_of(body: Mapping[str, Any]) -> tuple[Partition, ...]:
+    """Of v0.0.38: later forms do not say which is the usual one. Raises ValueError."""
+    found = body.get("partitions")
+    if not isinstance(found, list):
+        raise ValueError("slurmrestd names no partitions")
+    return tuple(
+        Partition(
+            name=str(said.get("name") or ""),
+            usual="default" in words_of(said.get("flags")),
+            up=said.get("state") == "UP",
+            walltime_max_s=max(0, number_of(said.get("max_time_limit"))) * 60,
+            qos=str(said.get("qos") or ""),
+        )
+        for said in found if isinstance(said, dict)
     )  # fmt: skip
 
 

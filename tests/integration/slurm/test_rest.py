@@ -4,6 +4,7 @@ same, and are refused for the same reasons. The cases of the suite run in tests/
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from regional_agent.act.schedulers.slurm_rest import RestSlurm
 from regional_agent.sense.slurm import SlurmSense
 from regional_agent.sense.slurm_pools import SlurmLook
 from regional_agent.session.ledger import Place
+from regional_agent.slurm import limits, nodes, rest_said
 from regional_agent.slurm.rest import SlurmRest
 from regional_agent.slurm.site import PoolSource
 from regional_agent.slurm.site import SlurmSite as Site
@@ -76,6 +78,47 @@ def test_the_collector_sees_the_same_either_way(cluster: SlurmCluster) -> None:
     assert rest.features == {"ib", "plain"}
     cluster.run("scancel", running_job, waiting)
     until(lambda: not cluster.run("squeue", "-h"), "an empty queue")
+
+
+def test_reservations_and_partitions_are_the_same_either_way(cluster: SlurmCluster) -> None:
+    """Without a client: the collector that asks slurmrestd runs no `scontrol show` of them."""
+    usual = ("Users=root", "Duration=10")
+    for words in (("m", "now+600", "Nodes=ALL", "Flags=MAINT"), ("r", "now+9000", "NodeCnt=1")):
+        name, start, *more = words
+        cluster.run("scontrol", "create", "reservation", f"ReservationName={name}",
+                    f"StartTime={start}", *more, *usual)  # fmt: skip
+    cluster.run("scontrol", "create", "partition=spare", "Nodes=ALL", "State=DOWN")
+
+    async def told() -> tuple[SlurmLook, SlurmLook, object, object]:
+        system = RestSlurm(by_rest(cluster))
+        site = Site(client_env=cluster.env)
+        now_ms = int(time.time() * 1000)
+        try:
+            return (
+                await SlurmSense(site, system.rows, system.rest).look((), now_ms),
+                await SlurmSense(site).look((), now_ms),
+                rest_said.reservations_of(await system.rest.get("reservations")),
+                rest_said.partitions_of(await system.rest.get("partitions")),
+            )
+        finally:
+            await system.close()
+
+    try:
+        rest, clients, reserved, partitions = asyncio.run(told())
+        epoch = {**cluster.env, "SLURM_TIME_FORMAT": "%s"}
+        shown = subprocess.run(
+            ["scontrol", "-o", "show", "reservation"], env=epoch, capture_output=True, text=True,
+            check=True, timeout=20,
+        ).stdout  # fmt: skip
+        assert reserved == nodes.parse_reservations(shown) != ()
+        shown = cluster.run("scontrol", "-o", "show", "partition")
+        assert partitions == limits.parse_partitions(shown)
+        assert rest.seen.closed == clients.seen.closed != ()
+        assert rest.sources == clients.sources
+    finally:
+        cluster.run("scontrol", "delete", "partition=spare")
+        for name in ("m", "r"):
+            cluster.run("scontrol", "delete", f"reservation={name}")
 
 
 def test_jobs_ask_for_the_same_either_way(cluster: SlurmCluster, state: Path) -> None:

@@ -11,12 +11,15 @@ import pytest
 
 from federation.runs import Runs
 from regional_agent.slurm.licences import Licence
-from regional_agent.slurm.nodes import parse_nodes
+from regional_agent.slurm.limits import Partition
+from regional_agent.slurm.nodes import Reserved, parse_nodes
 from regional_agent.slurm.rest_said import (
     environment_of,
     job_of,
     licences_of,
     never_again,
+    partitions_of,
+    reservations_of,
     rows_of,
 )
 from regional_agent.slurm.states import ENDED
@@ -114,3 +117,28 @@ def test_a_job_is_told_in_the_form_of_the_version() -> None:
     assert never_again("v0.0.38") != never_again("v0.0.42")
     assert environment_of({"A": "1"}, "v0.0.38") == {"A": "1"}
     assert environment_of({"A": "1"}, "v0.0.42") == ["A=1"]
+
+
+def test_reservations_in_the_old_form_and_the_new_one() -> None:
+    named = {"name": "m", "node_list": "n[1-2]", "flags": ["MAINT", "SPEC_NODES"]}
+    old = named | {"start_time": 1000, "end_time": 2000}
+    new = named | {"start_time": number(1000), "end_time": number(2000)}
+    for said in (old, new):
+        assert reservations_of({"reservations": [said]}) == (
+            Reserved("m", frozenset({"n1", "n2"}), 1000, 2000, maintenance=True),
+        )
+    assert not reservations_of({"reservations": [old | {"flags": []}]})[0].maintenance
+    with pytest.raises(ValueError, match="no reservations"):
+        reservations_of({"errors": []})
+
+
+def test_partitions_of_the_old_form() -> None:
+    main = {"name": "main", "flags": ["default"], "state": "UP", "max_time_limit": 720, "qos": ""}
+    low: dict[str, Any] = {"name": "low", "flags": [], "state": "DOWN", "qos": "spare"}
+    low["max_time_limit"] = None
+    assert partitions_of({"partitions": [main, low]}) == (
+        Partition("main", usual=True, up=True, walltime_max_s=43_200),
+        Partition("low", usual=False, up=False, walltime_max_s=0, qos="spare"),
+    )
+    with pytest.raises(ValueError, match="no partitions"):
+        partitions_of({"errors": []})
