@@ -57,8 +57,7 @@ SENT_A_STEP = 50
 YIELD_EVERY = 100
 """Jobs looked at between two turns of the event loop, where there may be many of them."""
 
-_MATTERS = (keys.CLUSTERS, keys.TENANTS, keys.POLICIES, keys.REPORTS, keys.FREEZE,
-            keys.DATASETS)
+_MATTERS = (keys.CLUSTERS, keys.TENANTS, keys.POLICIES, keys.REPORTS, keys.FREEZE, keys.DATASETS)
 """What may let a job start when it changes, beside jobs and intents."""
 
 
