@@ -319,7 +319,11 @@ def supersede(job: Job, event: ev.ReplaceDecided, terms: Terms, now_ms: int) -> 
 
 
 def grow_slice(job: Job, event: ev.SliceDecided, terms: Terms, now_ms: int) -> Job:
-    """Give a slice more tasks (or fewer unstarted ones)."""
+    """Give a slice more tasks, or take out such as have ended elsewhere.
+
+    A task that is taken out is unassigned at once, before its site has confirmed that it has not
+    begun: taken out to run elsewhere, it could run twice.
+    """
     attempt = _live(job, event.uid)
     added = event.tasks.difference(attempt.tasks)
     if added.difference(job.unassigned_tasks):
