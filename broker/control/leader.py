@@ -126,8 +126,7 @@ class Leader:
         self._inputs.put_nowait(item)
 
     async def take_over(self) -> None:
-        """Load the books and adopt what is there; once, before `run`. Raises
-        `LeadershipLost`."""
+        """Load the books, adopt what is there; once, before `run`. Raises LeadershipLost."""
         await self._load()
         await self._adopt()
 
