@@ -108,7 +108,8 @@ def reading_of(read: Read | None, at_ms: int) -> Reading:
         return Reading(at_ms, max(1, int(rate)), read.held_back)
     rate = total_bytes / max(read.took_s, 1e-6)
     # One block, and then nothing until nobody waited any longer, is no short read.
-    return Reading(at_ms, max(1, int(rate)), read.took_s < LEAST_S or read.held_back)
+    stalled = start.total_bytes == total_bytes and read.took_s >= LEAST_S
+    return Reading(at_ms, max(1, int(rate)), read.held_back or not stalled)
 
 
 def low_quartile(readings: Sequence[Reading]) -> Reading | None:

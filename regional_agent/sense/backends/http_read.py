@@ -45,7 +45,8 @@ class HttpRead:
             return None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as problem:
             # Only of what kind it is: texts of such errors may hold the URL, and that a secret.
-            _log.warning("data source at %s: %s", URL(url).host, type(problem).__name__)
+            if not meter.arrivals:  # else it is slow, and that is what is measured
+                _log.warning("data source at %s: %s", URL(url).host, type(problem).__name__)
         return meter.read()
 
     async def _read(self, url: str, meter: _Meter) -> None:

@@ -81,6 +81,13 @@ def test_a_short_read_says_what_a_way_does_at_least() -> None:
     assert reading_of(steady(8 * MB, 8.0), 5).at_least is False
 
 
+def test_a_read_that_lasted_because_it_began_slowly_says_at_least() -> None:
+    """8 MiB over a way of 80 Mbit/s and 80 ms: three quarters of it came in 0.66 s of 1.47."""
+    blocks = range(17)
+    read = Read(tuple(Arrival(0.62 + 0.053 * n, (n + 1) * MB // 2) for n in blocks), 1.47)
+    assert reading_of(read, 5).at_least
+
+
 def test_a_way_that_we_held_back_may_be_faster() -> None:
     assert reading_of(steady(8 * MB, 8.0, held_back=True), 5).at_least
 
