@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from xml.etree import ElementTree
 
 from regional_agent.gridengine.amounts import amount, is_amount, pairs
+from regional_agent.gridengine.said import xml_of
 
 _FILTER = re.compile(r"(name|users|projects|queues|hosts|pes)\s+(\{[^}]*\}|[^\s{}]+)")
 UNREAD = ("hosts", "pes")
@@ -90,10 +90,7 @@ def _rule(of: str, nth: int, text: str) -> QuotaRule:
 
 def parse_used(out: str) -> tuple[Used, ...]:
     """Of `qquota -xml`. Raises ValueError for something else."""
-    try:
-        tree = ElementTree.fromstring(out)  # noqa: S314  written by the site's own qquota
-    except ElementTree.ParseError as problem:
-        raise ValueError(f"qquota wrote no XML: {problem}") from problem
+    tree = xml_of("qquota", out)
     return tuple(
         Used(
             rule.get("name", ""),

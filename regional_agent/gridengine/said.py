@@ -49,12 +49,17 @@ class BookedJob:
     max_memory_bytes: int
 
 
+def xml_of(program: str, out: str) -> ElementTree.Element:
+    """What a program of the site wrote. Raises ValueError where it is no XML."""
+    try:
+        return ElementTree.fromstring(out)  # noqa: S314  written by the site's own program
+    except ElementTree.ParseError as problem:
+        raise ValueError(f"{program} wrote no XML: {problem}") from problem
+
+
 def parse_qstat(out: str) -> tuple[ListedJob, ...]:
     """Of `qstat -f -ne -xml`, or without `-f`. Raises ValueError for something else."""
-    try:
-        tree = ElementTree.fromstring(out)  # noqa: S314  written by the site's own qstat
-    except ElementTree.ParseError as problem:
-        raise ValueError(f"qstat wrote no XML: {problem}") from problem
+    tree = xml_of("qstat", out)
     return tuple(
         ListedJob(
             local_id=job.findtext("JB_job_number", ""),
