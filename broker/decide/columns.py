@@ -16,7 +16,7 @@ _FIRST = 4
 _MORE = 4
 """Options per class that come in at first and in each round."""
 _ROUNDS = 8
-_CLOSE = 2e-5
+_CLOSE = 2e-6
 """A round ends it when so little is missing of the bound, as a share of it."""
 _LEAST_ITERATIONS = 200
 

@@ -41,6 +41,9 @@ _TIER_SHARE = 0.3
 """Of what is left after the first pricing, for repairs that raise what tiers reach."""
 _RAISE_SHARE = 0.75
 """The same of what is left at last; the rest is for cost alone, with the tiers held."""
+_RESCUE_S = 0.1
+"""CPU seconds for repairs of a plan that is followed and would lose to a floor, whatever is left: a
+floor follows nothing and moves most of what was placed."""
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
@@ -149,16 +152,24 @@ class Search:
 
     def _compare(self, floors: Floors, priced: Priced | None) -> list[Candidate]:
         """Take the best floor if it is better. After a pass that old prices led, no floor is
-        finished that is proved to be worse."""
+        finished that is proved to be worse, and none is taken before a repair of the pass."""
         cutoff = None
         if priced is not None:
             self._rows.hold(self._best.placed)
             cutoff = Cutoff(self._rows, self._best, priced)
         found = floors(cutoff)
+        if priced is not None and any(each.rank > self._best.rank for each in found):
+            self._rescue(priced)
         for candidate in found:
             if candidate.rank > self._best.rank:
                 self._best = candidate
         return found
+
+    def _rescue(self, priced: Priced) -> None:
+        """A plan that is followed leaves too little room for what is new: let higher priorities go
+        before the rest of it, and repair what comes of it. A floor would move most of it."""
+        self._pass(priced.values, priced.worth, Lead.TIER, pass_orders(self._case)[0])
+        self._improve(priced, max(self._meter.left_s, _RESCUE_S))
 
     # Stages -------------------------------------------------------------------------------------
 

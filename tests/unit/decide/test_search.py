@@ -216,16 +216,40 @@ def test_a_warm_decision_stays_near_the_last_one(mode: str) -> None:
     after = parse_problem(json.dumps(later))
     warm = decide(after, Budget(cpu_s=0.5))
     assert verify(after, warm) == ()
-    known = {job.id for job in after.jobs}
-    now = {(item.job, item.pool): item.count for item in warm.assignments}
-    kept = [item for item in cold.assignments if item.job in known]
-    stayed = sum(min(item.count, now.get((item.job, item.pool), 0)) for item in kept)
-    assert stayed >= 0.98 * sum(item.count for item in kept)
+    assert stayed(cold, warm, after) >= 0.98
     assert warm.bound_usd is not None
     if mode == "scalar":
         assert warm.gap is not None and warm.gap <= 0.01
     simple = decide_simply(after, Baseline.FIFO)
     assert rank(after, warm) >= rank(after, simple)
+
+
+def stayed(before: Plan, after: Plan, problem: Problem) -> float:
+    """Share of the copies placed before, of jobs still there, that are where they were."""
+    known = {job.id for job in problem.jobs}
+    now = {(item.job, item.pool): item.count for item in after.assignments}
+    kept = [item for item in before.assignments if item.job in known]
+    same = sum(min(item.count, now.get((item.job, item.pool), 0)) for item in kept)
+    return same / sum(item.count for item in kept)
+
+
+@pytest.mark.parametrize(("seed", "which"), [(3, 0), (3, 64), (4, 0), (4, 24), (5, 0)])
+def test_a_newcomer_worth_more_than_a_floor_would_lose_moves_little(seed: int, which: int) -> None:
+    """Where the last plan left no room for it, any greedy plan is better; but it is not needed."""
+    document = an_instance(replace(MIDDLE, load=0.9), seed)
+    problem = problem_from_json(document)
+    cold = decide(problem, Budget(cpu_s=1.0))
+    largest = sorted(
+        document["jobs"], key=lambda job: -job["replicas"] * job["accelerators_per_replica"]
+    )[which]
+    unbound = {k: v for k, v in largest.items() if k not in ("current_pool", "migration_usd")}
+    newcomer = unbound | {"id": "new", "priority": 3}
+    later = problem_from_json(document | {"jobs": [*document["jobs"], newcomer]})
+    warm = decide(later, Budget(cpu_s=0.05), warm=Warm(cold.assignments, cold.prices))
+    assert verify(later, warm) == ()
+    assert any(item.job == "new" for item in warm.assignments)
+    assert stayed(cold, warm, later) >= 0.95
+    assert all(rank(later, warm) >= rank(later, decide_simply(later, b)) for b in Baseline)
 
 
 def test_wrong_advice_does_no_harm() -> None:
