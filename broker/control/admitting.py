@@ -251,7 +251,7 @@ class Admitting:
 
     def rest(self) -> None:
         """Nothing waits: nobody has to give anything back."""
-        self.books.yielding = frozenset()
+        self.books.giving_way.for_others = frozenset()
         self.waits = ()
 
     def stops(self, course: Course, plan: Plan) -> Stops:
@@ -289,7 +289,7 @@ class Admitting:
             for index, wish in enumerate(course.scene.wishes)
             if index in waiting
         )
-        self.books.yielding = yielding(course.scene, course.admission, waiting)
+        self.books.giving_way.for_others = yielding(course.scene, course.admission, waiting)
         gang = next_gang(course.scene, course.admission, waiting, kept, self.rules)
         self.holds = (*kept, *([gang] if gang else ()))
 

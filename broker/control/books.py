@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from broker.control.affinity import Neighbours, neighbours
 from broker.control.policy_book import PolicyBook
+from broker.control.slices import GivingWay
 from broker.control.waitlist import Reason, WaitingClass, Waitlist, alike
 from broker.model.jobs import Attempt, Job, JobPhase, OutcomeKind, Reconcile, Terms
 from broker.model.policies import Ruling
@@ -101,9 +102,8 @@ class Books:
         self._dependents: dict[JobId, dict[JobId, None]] = {}
         self._apart: dict[JobId, tuple[str, frozenset[str]]] = {}  # tenant, keys of labels avoided
         self.intents: dict[JobId, int] = {}
-        self.dispatch_seqs: dict[str, int] = {}
-        self.event_seqs: dict[str, int] = {}
-        self.yielding: frozenset[str] = frozenset()  # slices that get no more tasks for now
+        self.dispatch_seqs, self.event_seqs = dict[str, int](), dict[str, int]()
+        self.giving_way = GivingWay()
 
     def load(self, projection: Projection) -> Iterator[str]:
         """Take over everything etcd holds, a job at a step, so that the caller can let others

@@ -273,7 +273,7 @@ class Cycles:
         if looked:
             world = snapshot(self._projection, self._leader.books, sources, now_ms)
             try:
-                stops = await mobility.look(world)
+                stops = await mobility.look(world, frozen=sources.disturbing.frozen)
             except Exception as error:  # noqa: BLE001  what runs stays, and nothing else waits for it
                 return sources.alarm(f"no moves: {type(error).__name__}: {error}"[:500])
         elif mobility.pending:

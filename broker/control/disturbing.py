@@ -58,6 +58,11 @@ class Disturbing:
     alarm: Callable[[str], None]
     _told: str = field(default="")
 
+    @property
+    def frozen(self) -> bool:
+        """Whether everything is to stay where it is."""
+        return read_freeze(self.projection).frozen
+
     async def decide(self, stops: Stops, cycle: str, now_ms: int) -> Preemptions | None:
         """What is to be stopped now, to be folded in by the leader; None = nothing."""
         freeze, proposal = read_freeze(self.projection), read_proposal(self.projection)

@@ -96,7 +96,7 @@ class Explainer:
         answer.update(job=job.id, phase=job.phase.value)
         answer["summary"] = answer.get("summary") or _summary(job)
         answer["others"] = self._others(job, viewer)
-        answer["moved"] = _moved(job)
+        answer["moved"] = [*_moved(job), *self._office.let_go(job)]
         answer["prepared_in"] = self._office.prepared_in(job.id)
         if answer["waiting"]:
             answer["starts_unchanged"] = await self._unchanged(answer["waiting"])

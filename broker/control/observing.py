@@ -149,8 +149,13 @@ class Observer:
                 self.spans.emit([job_span(trace, job)])
 
     def moves_begun(self, moves: Sequence[Move]) -> None:
-        """Jobs are on their way to better places."""
-        self.metrics.moves.inc(len(moves))
+        """Jobs are on their way to better places, or what is left of arrays."""
+        slices = [move for move in moves if move.mover.ahead_h]
+        for move in slices:
+            about = {"job": move.mover.attempt.job, "attempt": move.mover.attempt.uid}
+            _log.info("slice %s", move.text, extra=about)
+        self.metrics.slices_let_go.inc(len(slices))
+        self.metrics.moves.inc(len(moves) - len(slices))
         self.metrics.moves_saved_usd.inc(sum(max(move.saved_usd, 0.0) for move in moves))
 
     def alarm(self) -> None:

@@ -300,6 +300,12 @@ class Office:
         """Where the files of a waiting job are fetched ahead; None: nowhere, or not known here."""
         return self.term.preparer.place_of(job) if self.term else None
 
+    def let_go(self, job: Job) -> list[str]:
+        """A line for each slice of an array that gets no more tasks, since they are better off
+        elsewhere."""
+        told = self.term.books.giving_way.for_places if self.term else {}
+        return [f"{a.uid} {told[a.uid]}" for a in job.live_attempts if a.uid in told]
+
     def said_runtime_s(self, job: str) -> int | None:
         """How long a job said it takes; None: it did not, or it is not known here."""
         admitted = self.term.books.admitted(job) if self.term else None

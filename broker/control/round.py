@@ -100,7 +100,7 @@ class Round:
     def _top_up(self, uid: str) -> None:
         job = self.draft.job(uid.rsplit("-", 1)[0])
         attempt = job.attempt(uid) if job and job.is_array and not job.held else None
-        if job is None or attempt is None or uid in self.books.yielding:
+        if job is None or attempt is None or uid in self.books.giving_way:
             return
         tasks = top_up(job, attempt, self.now_ms)
         if tasks is not None:

@@ -6,12 +6,28 @@ ahead, and further where tasks are so short that two rounds would pass within a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from broker.model.jobs import Attempt, AttemptPhase, Desired, Job
 from federation.runs import Runs
 
 ROUNDS_AHEAD_MIN = 2
 ROUNDS_AHEAD = 4
 SECONDS_AHEAD = 5
+
+
+@dataclass(slots=True)
+class GivingWay:
+    """Slices, by uid, that get no more tasks for now: where others have their turn, and where a
+    better place is free, with the line that says so. Nothing of it is durable: the next leader
+    looks for itself."""
+
+    for_others: frozenset[str] = frozenset()
+    for_places: Mapping[str, str] = field(default_factory=dict)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self.for_others or uid in self.for_places
 
 
 def first_tasks(job: Job, width: int, promised: int = 0) -> Runs:

@@ -81,6 +81,10 @@ class BrokerMetrics:
             "tradewind_moves_saved_usd", "What these moves were expected to save.",
             registry=self.public,
         )  # fmt: skip
+        self.slices_let_go = Counter(
+            "tradewind_slices_let_go", "Slices given no more tasks: a better place was free.",
+            registry=self.public,
+        )  # fmt: skip
         self.placements = Counter(
             "tradewind_placements", "Attempts placed.", ["cluster"], registry=to
         )

@@ -57,11 +57,7 @@ class Federation:
 
     def _told(self) -> bool:
         known = self.laptop.clusters().values()
-        sizes = {
-            c["name"]: [pool["total"] for pool in c["pools"]]
-            for c in known
-            if c["connected"]
-        }
+        sizes = {c["name"]: [pool["total"] for pool in c["pools"]] for c in known if c["connected"]}
         return sizes == {"us-east": [2], "eu-west": [4], "ap-southeast": [2]}
 
     def disturb_at_most(self, share: float) -> None:
@@ -154,8 +150,12 @@ def test_a_move_larger_than_may_be_disturbed_waits_for_an_operator(
     until(lambda: federation.runs_at(busy) == "us-east", 60, "the cheap site is full")
     movers = [
         federation.submit(
-            f"mover-{n}", run="sleep 900", movable=True, expected_runtime="90m",
-            preempt_grace="2s", placement={"clusters": ["us-east", "eu-west"]},
+            f"mover-{n}",
+            run="sleep 900",
+            movable=True,
+            expected_runtime="90m",
+            preempt_grace="2s",
+            placement={"clusters": ["us-east", "eu-west"]},
         )  # fmt: skip
         for n in range(2)
     ]
@@ -184,3 +184,36 @@ def test_a_move_larger_than_may_be_disturbed_waits_for_an_operator(
         assert (first["outcome"]["kind"], second["outcome"]) == ("moved", None)
         laptop.ok("cancel", job)
     until(lambda: proposal(laptop) is None, 30, "nothing waits for approval any more")
+
+
+def test_the_rest_of_an_array_goes_where_it_is_cheaper_unless_all_is_frozen(
+    federation: Federation,
+) -> None:
+    """Two tasks at a time are all it may have, so it gets no further slice while the dear one goes
+    on. Every task runs once."""
+    laptop = federation.laptop
+    wide = {"resources": {"cpus": 2}, "placement": {"clusters": ["us-east"]}}
+    busy = federation.submit("busy-array", run="sleep 12", **wide)
+    until(lambda: federation.runs_at(busy) == "us-east", 60, "the cheap site is full")
+    laptop.ok("freeze", "on", "--why", "a demonstration")
+    ran = laptop.root.parent / "ran"
+    array = federation.submit(
+        "array", run=f"echo $TRADEWIND_TASK >> {ran}; sleep 1", array="0-99%2",
+        expected_runtime="30m", placement={"clusters": ["us-east", "eu-west"]},
+    )  # fmt: skip
+    until(lambda: federation.runs_at(array) == "eu-west", 30, "it runs at the dear site")
+    until(lambda: laptop.job(busy)["phase"] == "ended", 30, "there is room at the cheap one")
+    time.sleep(5)  # two looks
+    assert laptop.ok("explain", array, "--json").json["moved"] == []
+    laptop.ok("freeze", "off")
+
+    (told,) = until(
+        lambda: laptop.ok("explain", array, "--json").json["moved"], 20, "its slice is let go"
+    )
+    assert told.startswith(f"{array}-1 gets no further tasks in eu-west/cpu: the rest of the array")
+    assert "USD in us-east/cpu, starting there" in told and "saves" in told
+    until(lambda: federation.runs_at(array) == "us-east", 60, "the rest runs at the cheap site")
+    until(lambda: laptop.job(array)["phase"] == "ended", 120, "it has ended")
+    outcomes = [a["outcome"]["kind"] for a in laptop.job(array)["attempts"]]
+    assert outcomes == ["succeeded", "succeeded"]
+    assert sorted(map(int, ran.read_text().split())) == list(range(100))

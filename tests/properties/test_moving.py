@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
-from broker.decide.admission.moving import Mover, moving
+from broker.decide.admission.moving import Mover, as_one, moving
 from broker.decide.decision import decide
 from broker.decide.verify import verify
 from broker.model.admission import MovingRules
@@ -56,24 +57,39 @@ def a_mover(dice: random.Random, number: int) -> Mover:
     return Mover(attempt, job)
 
 
+def a_slice(dice: random.Random, number: int) -> Mover:
+    """Some places of an array, with tasks that nobody has yet."""
+    one = a_mover(dice, number)
+    whole = as_one(one.job, dice.randint(1, 3))
+    assert whole is not None
+    return replace(one, job=whole, ahead_h=dice.choice([0.5, 3.0, 20.0]))
+
+
+def left_h(mover: Mover) -> float:
+    """Of a job what it has yet to run, of a slice what its array has yet to begin."""
+    return mover.ahead_h or mover.job.runtime_h - (NOW_MS - mover.attempt.started_ms) / HOUR_MS
+
+
 def saved_usd(problem: Problem, mover: Mover, pool: Pool) -> float | None:
     """What a move saves when all is paid; None where it may not go there."""
     attempt, job = mover.attempt, mover.job
     prices = {p.name: p.price_usd_per_accelerator_hour for p in problem.pools}
     cluster = next(c for c in problem.clusters if c.name == pool.cluster)
-    g, here, there = job.accelerators_per_replica, prices[attempt.pool], prices[pool.name]
+    g, here, there = job.gang_accelerators, prices[attempt.pool], prices[pool.name]
     ran_h = (NOW_MS - attempt.started_ms) / HOUR_MS
-    left_h, grace_h = job.runtime_h - ran_h, attempt.grace_s / 3600
-    if left_h <= 0:
+    rest_h, grace_h = left_h(mover), attempt.grace_s / 3600
+    if rest_h <= 0:
         return None
     lost_h = min(ran_h, attempt.kept_s / 3600) if attempt.kept_s else ran_h
+    if mover.ahead_h:
+        lost_h = grace_h = 0.0
     cold_h = cluster.cold_start_s["*"] / 3600
     start_h = cold_h + cluster.start_delay_s / 3600
-    if job.deadline_h is not None and left_h + lost_h + start_h > job.deadline_h - grace_h + 1e-9:
+    if job.deadline_h is not None and rest_h + lost_h + start_h > job.deadline_h - grace_h + 1e-9:
         return None
     egress = job.input_gb * (0.0 if job.data_region == pool.cluster else 0.3)
-    stay = g * here * left_h
-    go = g * there * (left_h + lost_h + cold_h) + egress
+    stay = g * here * rest_h
+    go = g * there * (rest_h + lost_h + cold_h) + egress
     time = job.value_of_time_usd_per_h * (start_h + lost_h + grace_h)
     return stay - go - time - g * here * grace_h
 
@@ -98,13 +114,13 @@ def best_of_all(problem: Problem, movers: list[Mover], rules: MovingRules) -> fl
         for mover, pool in zip(movers, way, strict=True):
             if pool is None:
                 continue
-            left_h = mover.job.runtime_h - (NOW_MS - mover.attempt.started_ms) / HOUR_MS
-            stay = mover.job.accelerators_per_replica * prices[mover.attempt.pool] * left_h
+            stay = mover.job.gang_accelerators * prices[mover.attempt.pool] * left_h(mover)
             least = max(rules.saving_min_usd, rules.saving_share * stay)
             saved = saved_usd(problem, mover, pool)
             allowed = allowed and saved is not None and saved >= least
             total += (saved or 0.0) - least
-            places.setdefault(pool.name, []).append(mover.job.accelerators_per_replica)
+            pieces = [mover.job.accelerators_per_replica] * mover.job.replicas
+            places.setdefault(pool.name, []).extend(pieces)
         if allowed and total > best and all(fits(places, pool) for pool in problem.pools):
             best = total
     return best
@@ -116,7 +132,8 @@ def test_the_moves_save_the_most_that_any_can(batch: int) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         dice = random.Random(seed)
         problem = a_world(dice)
-        movers = [a_mover(dice, n) for n in range(dice.randint(1, 4))]
+        kinds = (a_mover, a_slice)
+        movers = [dice.choice(kinds)(dice, n) for n in range(dice.randint(1, 4))]
         rules = MovingRules(
             most=9, saving_share=dice.choice([0.0, 0.1, 0.5]), saving_min_usd=dice.choice([0.5, 5])
         )

@@ -30,9 +30,7 @@ def mover(at: float = 5, **rest: Any) -> dict[str, Any]:
 
 def run(*jobs: dict[str, Any], faults: Any = (), **rest: Any) -> Result:
     settings = {**FREELY, **rest.pop("settings", {})}
-    return simulate(
-        jobs, faults, pools=(CHEAP, DEAR), settings=settings, settle=4 * 3600, **rest
-    )
+    return simulate(jobs, faults, pools=(CHEAP, DEAR), settings=settings, settle=4 * 3600, **rest)
 
 
 def test_a_job_that_may_move_goes_on_where_it_is_cheaper_once_there_is_room() -> None:
@@ -43,11 +41,12 @@ def test_a_job_that_may_move_goes_on_where_it_is_cheaper_once_there_is_room() ->
 
 
 def test_a_job_stays_where_it_runs_unless_it_says_otherwise() -> None:
-    """Neither does one whose checkpoints nobody knows the interval of, nor an array."""
+    """Neither does one whose checkpoints nobody knows the interval of, nor what of an array has
+    begun."""
     plain = {"movable": False}
-    array = job("array", 5, LONG_S, spec={"movable": True, "array": "0-3"}, cards=1)
-    array["spec"]["resources"] = {"accelerators": "H100:1"}
-    result = run(busy(), mover(spec=plain), array)
+    begun = job("array", 5, LONG_S, spec={"movable": True, "array": "0-3"}, cards=1)
+    begun["spec"]["resources"] = {"accelerators": "H100:1"}
+    result = run(busy(), mover(spec=plain), begun)
     assert result.metrics["moves"] == 0
     assert result.story["mover"] == "succeeded far:succeeded"
 
@@ -145,3 +144,68 @@ def test_a_crash_at_every_step_of_a_move_runs_nothing_twice(kind: str, points: r
         assert result.story["mover"] == "succeeded far:moved near:succeeded", at
     moved_s = moments(life(None), "queued moved")[0]
     assert min(killed_s) < moved_s < max(killed_s)
+
+
+# Arrays ------------------------------------------------------------------------------------------
+
+
+def array(tasks: str = "0-199%8", **rest: Any) -> dict[str, Any]:
+    """Tasks of a card and five minutes, eight at a time."""
+    spec = {"array": tasks, "resources": {"accelerators": "H100:1"}, "expected_runtime": "5m"}
+    return job("array", 5, 300.0, spec=spec | rest.pop("spec", {}), **rest)
+
+
+def test_the_tasks_of_an_array_that_have_not_begun_go_where_it_is_cheaper() -> None:
+    """Its limit leaves no room for a further slice. Nothing is stopped, every task runs once."""
+    went, stayed = run(busy(), array()), run(busy(), array(spec={"movable": False}))
+    assert went.story["array"] == "succeeded far:succeeded near:succeeded"
+    assert stayed.story["array"] == "succeeded far:succeeded"
+    assert went.metrics["starts"] == stayed.metrics["starts"] == 201
+    assert went.metrics["moves"] == 0
+    assert went.metrics["usd"] < 0.6 * stayed.metrics["usd"]
+    assert went.metrics["makespan_s"] < stayed.metrics["makespan_s"] + 60
+    # What the slice had been given, four rounds at most, it runs.
+    assert 600 < moments(went, "-2 placed at near")[0] < 600 + 60 + 5 * 300
+
+
+def test_an_array_without_a_limit_uses_both_places() -> None:
+    """The better place gets a slice of its own at once; the other goes on as long as there are
+    tasks: starting goes before paying little."""
+    result = run(busy(), array("0-399"))
+    assert sorted(result.story["array"].split()[1:]) == ["far:succeeded", "near:succeeded"]
+    assert moments(result, "-2 placed at near")[0] < 700
+    assert result.metrics["starts"] == 401
+
+
+def test_an_array_goes_nowhere_for_less_than_a_move_must_save() -> None:
+    result = run(busy(), array(), settings={"move_saving_min_usd": 60})
+    assert result.story["array"] == "succeeded far:succeeded"
+
+
+def test_an_array_goes_elsewhere_no_sooner_than_a_set_time_after_it_went() -> None:
+    """A better place comes free after ten minutes, the best one while its tasks go there."""
+    whole = {"resources": {"accelerators": "H100:8", "replicas": 2}}
+    stories = {}
+    for gap_s in (600, 7200):
+        result = simulate(
+            [job("n", 1, 3000, spec=dict(whole), on="near"),
+             job("m", 1, 600, spec=dict(whole), on="mid"), array()],
+            pools=(CHEAP, pool("mid"), pool("far", price_usd_per_accelerator_hour=5)),
+            settings={**FREELY, "move_gap_s": gap_s},
+            settle=4 * 3600,
+        )  # fmt: skip
+        stories[gap_s] = result.story["array"]
+        assert result.metrics["starts"] == 202
+    assert stories == {
+        600: "succeeded far:succeeded mid:succeeded near:succeeded",
+        7200: "succeeded far:succeeded mid:succeeded",
+    }
+
+
+@pytest.mark.parametrize("at", [700, 1500, 2105.5, 2106])
+def test_a_crash_while_an_array_goes_elsewhere_runs_nothing_twice(at: float) -> None:
+    """The next leader looks for itself."""
+    crash = {"at": at, "kind": "broker_crash", "for": 1}
+    result = run(busy(), array(), faults=[crash])
+    assert result.story["array"] == "succeeded far:succeeded near:succeeded"
+    assert result.metrics["starts"] == 201 and result.metrics["succeeded"] == 2

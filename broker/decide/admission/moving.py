@@ -1,10 +1,12 @@
 """Which running jobs move to a better place: those that gain more by it than it costs. Pure.
 
-What runs stays unless its job allows a move. The moves are a problem of their own, in what the
-queue has left free: scalar, and leaving a job unplaced in it means that it stays. What a copy is
-worth there is what going on costs where it is, less what the move has to bring at least; so its
-objective is what all moves together save beyond that, and `decide` proves and verifies it like
-any other. Nothing moves into a place that another has yet to leave, so no move waits for one.
+What runs stays unless its job allows a move. Of an array only what has not begun goes elsewhere:
+its slice gets no further tasks, and nothing is stopped or lost. The moves are a problem of their
+own, in what the queue has left free: scalar, and leaving a job unplaced in it means that it stays.
+What a copy is worth there is what going on costs where it is, less what the move has to bring at
+least; so its objective is what all moves together save beyond that, and `decide` proves and
+verifies it like any other. Nothing moves into a place that another has yet to leave, so no move
+waits for one.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from broker.decide.terms import Geography
 from broker.model.admission import MovingRules
 from broker.model.plan import Plan
 from broker.model.problem import Job, Mode, Objective, Pool, Problem
+from broker.model.topology import Topology
 
 LOOKED_AT_MAX = 200
 """Jobs in one problem of moves: those with most to save. The others come at a later look."""
@@ -26,11 +29,14 @@ LOOKED_AT_MAX = 200
 @dataclass(frozen=True, slots=True)
 class Mover:
     """A running job that may move. `job` is the whole of it as it would be planned anew, alone and
-    by the name it has there; `spent_usd` what it has cost up to now."""
+    by the name it has there; `spent_usd` what it has cost up to now. For a slice of an array `job`
+    is all its places at once (`as_one`), and each of them has `ahead_h` hours (at speed 1) of
+    tasks that no site has yet."""
 
     attempt: Running
     job: Job
     spent_usd: float = 0.0
+    ahead_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,12 @@ class Move:
     @property
     def text(self) -> str:
         """One line for people."""
+        if self.mover.ahead_h:
+            return (
+                f"gets no further tasks in {self.mover.attempt.pool}: the rest of the array costs "
+                f"{self.there_usd:.2f} instead of {self.stay_usd:.2f} USD in {self.pool}, starting "
+                f"there {self.start_usd:.2f}; saves {self.saved_usd:.2f} USD"
+            )
         return (
             f"moves from {self.mover.attempt.pool} to {self.pool}: the rest costs "
             f"{self.there_usd:.2f} instead of {self.stay_usd:.2f} USD, restarting "
@@ -105,6 +117,25 @@ class Moving:
         ]
         found.sort(key=lambda move: (-move.saved_usd, move.mover.attempt.uid))
         return tuple(found[: rules.most])
+
+
+def as_one(job: Job, copies: int) -> Job | None:
+    """All places of a slice as one job, so that all or none of them are looked for elsewhere; None
+    where its copies must not be side by side, or each of them in one rack."""
+    racked = job.replicas > 1 and job.topology is not Topology.CLUSTER
+    if copies > 1 and (job.apart or job.apart_region or racked):
+        return None
+    return replace(
+        job,
+        count=1,
+        replicas=job.replicas * copies,
+        topology=Topology.CLUSTER,
+        topology_usd={},
+        input_gb=job.input_gb * copies,
+        latency_usd_per_ms=job.latency_usd_per_ms * copies,
+        value_of_time_usd_per_h=job.value_of_time_usd_per_h * copies,
+        budget_usd=None if job.budget_usd is None else job.budget_usd * copies,
+    )
 
 
 def moving(
@@ -149,10 +180,12 @@ def _rest(
     speed = whole.accelerators.get(pool.accelerator, 0.0)
     ran_h = max(now_ms - attempt.started_ms, 0) / 3_600_000
     left_h = whole.runtime_h - ran_h * speed
-    if not attempt.started_ms or speed <= 0 or left_h <= 0:
-        return None  # beyond what it said: nobody knows what is left
     grace_h = attempt.grace_s / 3600
     redone_h = min(ran_h, attempt.kept_s / 3600) if attempt.kept_s else ran_h
+    if mover.ahead_h:  # nothing is stopped
+        left_h, grace_h, redone_h = mover.ahead_h, 0.0, 0.0
+    if not attempt.started_ms or speed <= 0 or left_h <= 0:
+        return None  # beyond what it said: nobody knows what is left
     lost_h = redone_h * speed
     here = replace(whole, runtime_h=left_h, current_pool=pool.name)
     stay_usd = cost_terms(where, here, pool).total_usd
@@ -163,6 +196,8 @@ def _rest(
     if bar_usd <= 0:
         return None
     deadline_h, budget_usd = whole.deadline_h, whole.budget_usd
+    if mover.ahead_h and budget_usd is not None:
+        budget_usd *= mover.ahead_h / whole.runtime_h  # of each task that runs there
     elsewhere = replace(
         whole,
         max_queue_s=0.0,
