@@ -176,7 +176,8 @@ class PlanApplier:
             return
         if assignment.queued:  # tasks ahead would wait with it, and others could begin them
             promised = job.tasks.count
-        tasks = first_tasks(job, width, promised) if job.is_array else Runs()
+        takes_s = admitted.spec.expected_runtime_s
+        tasks = first_tasks(job, width, promised, takes_s) if job.is_array else Runs()
         parts = tuple(replace(p, pool=p.pool.split("/", 1)[1]) for p in assignment.parts)
         parts *= width if job.is_array else 1
         attempt = self._attempt(job, admitted.spec, pool, round_, (epoch, width, tasks, parts))

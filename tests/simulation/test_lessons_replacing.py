@@ -142,9 +142,11 @@ def test_lesson_13_a_slice_that_had_ended_unheard_counts_task_by_task() -> None:
 
 
 def test_lesson_14_an_array_without_the_wish_waits_for_its_site() -> None:
+    """In the silence the site ends what it has, and gets the rest when it is back."""
     result = simulate(
         [job("a", 1, HOUR, spec=ARRAY)],
         [fault("partition", 600, 2 * HOUR, "near")],
         settle=8 * HOUR,
     )
-    assert result.story == {"a": "succeeded near:succeeded"}
+    assert result.story == {"a": "succeeded near:succeeded near:succeeded"}
+    assert len(moments(result, "near starts")) == 10

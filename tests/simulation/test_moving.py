@@ -177,6 +177,15 @@ def test_an_array_without_a_limit_uses_both_places() -> None:
     assert result.metrics["starts"] == 401
 
 
+def test_long_tasks_are_not_tied_to_the_first_place() -> None:
+    """The first place has room for 16 at a time, the other opens after twenty minutes. Of 48 tasks
+    of an hour each gets a part, so that all is over after little more than two hours, not three."""
+    hours = array("0-47", spec={"expected_runtime": "1h"})
+    result = run(busy(1200.0), {**hours, "duration": 3600.0})
+    assert sorted(result.story["array"].split()[1:]) == ["far:succeeded", "near:succeeded"]
+    assert result.metrics["makespan_s"] < 2.1 * 3600
+
+
 def test_an_array_goes_nowhere_for_less_than_a_move_must_save() -> None:
     result = run(busy(), array(), settings={"move_saving_min_usd": 60})
     assert result.story["array"] == "succeeded far:succeeded"

@@ -113,6 +113,9 @@ class Leading:
     def prepared_in(self, job: str) -> None:
         return None
 
+    def let_go(self, job: object) -> list[str]:
+        return []
+
     def said_runtime_s(self, job: str) -> int | None:
         return 3600
 
