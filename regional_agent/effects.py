@@ -324,6 +324,7 @@ def launch_order(
         grace_s=placement.stop_grace_s,
         replicas=max(1, placement.replicas),
         one_node=on_one_node(spec),
+        own_nodes=bool(spec.apart_on_nodes),
         tasks=placement.tasks if array else None,
         width=max(1, placement.width) if array else 1,
         places=launch.reservation.places or nominal_places(launch.reservation.request),

@@ -55,12 +55,6 @@ _NOT_YET: tuple[_Rule, ...] = (
         "ask for sandboxed, or leave it out",
     ),
     (
-        "placement.spread",
-        lambda s: s.placement.spread == "node" and "node",
-        "which node a task gets is the site's own choice",
-        "write spread: cluster or region, or leave it out",
-    ),
-    (
         "outputs",
         lambda s: next((o.to for o in s.outputs if o.to), None),
         "this version brings results back as blobs and sends none to URIs",
@@ -173,9 +167,7 @@ def complete(spec: JobSpec, policy: TenantPolicy, now_ms: int) -> Completed:
     if spec.deadline is not None:
         at_ms = spec.deadline.resolve_ms(now_ms)
         if at_ms <= now_ms:
-            errors.append(
-                FieldError("deadline", format_utc(at_ms), "is past", "write a later one")
-            )
+            errors.append(FieldError("deadline", format_utc(at_ms), "is past", "write a later one"))
         changes["deadline"] = Deadline(at_ms=at_ms)
     return Completed(spec.model_copy(update=changes), tuple(errors))
 

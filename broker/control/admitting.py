@@ -6,9 +6,10 @@ cycles is little: the tenants' past (kept durable by `share_book`), and who had 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from broker.control.array_parts import in_parts, one_part_on_own_nodes, spread_over_parts
 from broker.control.books import Books
 from broker.control.build_problem import ProblemBuilder, Waiting, World
 from broker.control.gaps import Candidate, Gap, gap_after
@@ -231,9 +232,7 @@ class Admitting:
             now_ms=world.now_ms,
         )
 
-    def _held(
-        self, scene: Scene, lost: Sequence[tuple[Waiting, pm.Job]]
-    ) -> tuple[Hold, ...]:
+    def _held(self, scene: Scene, lost: Sequence[tuple[Waiting, pm.Job]]) -> tuple[Hold, ...]:
         """What is kept for whom in this cycle, higher priorities first."""
         now_ms, pools = scene.now_ms, {pool.name: pool for pool in scene.pools}
         leaving = {attempt.job for attempt in scene.running if attempt.stopping}
@@ -243,9 +242,7 @@ class Admitting:
         gone = [each for w, job in lost if (each := _lost(w, job)) is not None]
         kept += for_lost(gone, now_ms, self.rules)
         found = [
-            replace(hold, model=pools[hold.pool].accelerator)
-            for hold in kept
-            if hold.pool in pools
+            replace(hold, model=pools[hold.pool].accelerator) for hold in kept if hold.pool in pools
         ]
         return tuple(sorted(found, key=lambda h: (-h.priority, h.since_ms, h.pool)))
 
@@ -304,54 +301,16 @@ def _course(
     waiting: dict[str, Waiting] = {}
     jobs: list[pm.Job] = []
     named: list[tuple[str, Entry]] = []
-    for entry, part in _parts(found, admission.entries):
+    for entry, part in in_parts(found, admission.entries):
         job = found[entry.wish][1]
         priority = job.priority * RANKS + entry.rank
         jobs.append(replace(job, id=part.key, count=entry.copies, priority=priority))
         waiting[part.key] = part
         named.append((part.key, entry))
-    jobs = _spread_over_parts(jobs, waiting)
+    jobs = spread_over_parts(jobs, waiting)
+    jobs = one_part_on_own_nodes(jobs, waiting, builder.cluster_regions)
     problem = builder.problem(jobs, admission.kept.pools, admission.limits)
     return Course(problem, waiting, scene, admission, tuple(named), holds)
-
-
-def _spread_over_parts(
-    jobs: Sequence[pm.Job], waiting: Mapping[str, Waiting]
-) -> list[pm.Job]:
-    """Parts of an array share how many of its tasks a cluster may have."""
-    limited = [job for job in jobs if job.spread_max_per_cluster is not None]
-    of_array: dict[str, list[str]] = {}
-    for job in limited:
-        of_array.setdefault(waiting[job.id].job.id, []).append(job.id)
-    most = {}
-    for job in limited:
-        parts, limit = of_array[waiting[job.id].job.id], job.spread_max_per_cluster or 0
-        each, more = divmod(limit, len(parts))
-        most[job.id] = each + (parts.index(job.id) < more)
-    return [
-        replace(job, spread_max_per_cluster=most[job.id]) if job.id in most else job for job in jobs
-    ]
-
-
-def _parts(
-    found: Mapping[int, tuple[Waiting, pm.Job]], entries: Iterable[Entry]
-) -> Iterator[tuple[Entry, Waiting]]:
-    """Each entry with who stands for it; the oldest members of a class go first."""
-    given: dict[int, int] = {}
-    number: dict[int, int] = {}
-    for entry in entries:
-        if entry.wish not in found:
-            continue
-        waiting, before = found[entry.wish][0], given.get(entry.wish, 0)
-        part = number.get(entry.wish, 0)
-        given[entry.wish], number[entry.wish] = before + entry.copies, part + 1
-        members = waiting.members[before : before + entry.copies]
-        whole = entry.copies == found[entry.wish][1].count
-        if whole:
-            yield entry, waiting
-        else:
-            number_of = waiting.part + part
-            yield entry, replace(waiting, copies=entry.copies, members=members, part=number_of)
 
 
 _AGAINST_ITS_WILL = frozenset(

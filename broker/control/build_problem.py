@@ -135,9 +135,7 @@ class ProblemBuilder:
         wanted |= {trip.to for w in waiting if w.ruling for trip in w.ruling.round_trips}
         self._regions = tuple(sorted({*map(str, fleet.regions), *wanted}))
         costly = any(w.ruling and w.ruling.latency_usd_per_ms for w in waiting)
-        self._distances = measure(
-            fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly
-        )
+        self._distances = measure(fleet, world.typed_rtt_ms, self._regions, unknown_is_far=costly)
         self._views = [fleet.clusters[name] for name in sorted(fleet.clusters)]
         self._inputs = Inputs(world.ways, world.datasets, self._regions)
         self._cold = ColdStarts(self._views, world.starts, world.now_ms)
@@ -231,7 +229,6 @@ class ProblemBuilder:
             egress_usd_per_gb=egress,
             bandwidth_gbps=bandwidth,
         )
-
 
     def _cluster(self, view: ClusterView) -> pm.Cluster:
         """What a start takes there: what is not paid for, and by image what is."""
@@ -327,14 +324,14 @@ def _job(
         topology=Topology(resources.topology or "cluster"),
         topology_usd={Topology(n): usd / 1e6 for n, usd in resources.topology_micro_usd.items()},
         several_pools=resources.several_pools,
-        max_price_usd_per_accelerator_hour=_usd(
-            place.max_price_micro_usd_per_accelerator_hour
-        ),
+        max_price_usd_per_accelerator_hour=_usd(place.max_price_micro_usd_per_accelerator_hour),
         image=image,
         checkpoint_h=_checkpoint_h(spec),
-        max_queue_s=place.max_start_delay_s,
+        # No queue for tasks on nodes of their own: it would take more of them than it has nodes.
+        max_queue_s=0.0 if spec.apart_on_nodes == "tasks" else place.max_start_delay_s,
         value_of_time_usd_per_h=(spec.value_of_time_micro_usd_per_hour or 0) / 1e6,
         apart=job.id if spec.placement.spread == "cluster" and job.is_array else None,
+        one_per_node=bool(spec.apart_on_nodes),
         apart_region=job.id if spec.placement.spread == "region" and job.is_array else None,
         excluded=excluded,
     )

@@ -24,7 +24,7 @@ def change_words(change: Change, job: Job) -> str:
         one = change.what.startswith("1 ")
         words = ("CPU slot" if one else "CPU slots") if models == "CPU" else models
         return change.what.replace(" more of quota", f" more {words} of quota")
-    if change.code in _SPREAD:  # what arrays alone have of the kind
+    if change.code in _SPREAD:  # what a job file has of the kind
         return "leave out placement.spread"
     if before is None or after is None or change.code not in _LIMITS:
         return change.text
@@ -36,7 +36,7 @@ def change_words(change: Change, job: Job) -> str:
 
 
 _QUOTAS = (RefusalCode.TENANT_QUOTA, RefusalCode.CLUSTER_QUOTA)
-_SPREAD = (RefusalCode.KEPT_APART, RefusalCode.REGION_TAKEN)
+_SPREAD = (RefusalCode.KEPT_APART, RefusalCode.REGION_TAKEN, RefusalCode.NODES_TAKEN)
 _LIMITS: Mapping[RefusalCode, tuple[str, str, bool]] = {
     RefusalCode.ROUND_TRIP_TOO_LONG: ("max_rtt", "ms", False),
     RefusalCode.DEADLINE_TOO_SOON: ("deadline in", "h", False),

@@ -46,9 +46,7 @@ def not_trusted(job: Job, spec: JobSpec, view: ClusterView) -> Refusal | None:
         return None  # never heard of: what it can is as unknown as what it has
     wanted = spec.resources.isolation
     if wanted and ISOLATION_RANK[wanted] > ISOLATION_RANK.get(identity.isolation, 0):
-        return Refusal(
-            RefusalCode.ISOLATION_TOO_WEAK, identity.name, wanted, identity.isolation
-        )
+        return Refusal(RefusalCode.ISOLATION_TOO_WEAK, identity.name, wanted, identity.isolation)
     if spec.image and "images" not in identity.capabilities:
         return Refusal(
             RefusalCode.UNSUPPORTED,
@@ -92,10 +90,12 @@ def rtt_unknown(
 
 
 def clusters_held(job: Job, spec: JobSpec) -> tuple[str, ...]:
-    """Clusters, or regions, that have as much of a job as it lets one of them have."""
-    if spec.placement.spread not in ("cluster", "region"):
+    """Clusters, or regions, that have as much of a job as it lets one of them have. Which nodes its
+    tasks are on only their site knows: where some run, no further ones are sent."""
+    spread = spec.placement.spread
+    if spread is None or (spread == "node" and spec.apart_on_nodes != "tasks"):
         return ()
-    by_region = spec.placement.spread == "region"
+    by_region = spread == "region"
     live = job.live_attempts
     return tuple(sorted({str(each.region if by_region else each.cluster) for each in live}))
 
@@ -107,9 +107,18 @@ def spread_out(job: Job, spec: JobSpec, view: ClusterView) -> Refusal | None:
     if place not in clusters_held(job, spec):
         return None
     within = f" in {place}" if level == "region" else ""
+    if level == "node":
+        return on_nodes_there(identity.name)
     return Refusal(
         RefusalCode.SPREAD_LIMIT,
         view.identity.name,
         available=f"one of its tasks{within}, as many as placement.spread allows",
         advice="leave out placement.spread",
     )
+
+
+def on_nodes_there(cluster: str) -> Refusal:
+    """Why a cluster gets no further tasks that share no node with those it has."""
+    has = "tasks of it on nodes of their own; which nodes are left only the site knows"
+    advice = "wait for them, or leave out placement.spread"
+    return Refusal(RefusalCode.SPREAD_LIMIT, cluster, available=has, advice=advice)

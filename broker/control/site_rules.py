@@ -6,7 +6,7 @@ users and commands are left to the site: jobs alike are planned together, whoeve
 
 from __future__ import annotations
 
-from broker.model.fleet import FENCE, ONE_NODE, PARTS, SINGLE_GANGS, ClusterView
+from broker.model.fleet import APART, FENCE, ONE_NODE, PARTS, SINGLE_GANGS, ClusterView
 from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.site_limits import (
@@ -23,6 +23,7 @@ def site_refusal(tenant: str, spec: JobSpec, view: ClusterView, now_ms: int) -> 
     return (
         _no_fence(spec, view)
         or _not_on_one_node(spec, view)
+        or _not_on_own_nodes(spec, view)
         or _gangs_in_array(spec, view)
         or _not_in_parts(spec, view)
         or _limits(tenant, spec, view, now_ms)
@@ -55,6 +56,21 @@ def _not_on_one_node(spec: JobSpec, view: ClusterView) -> Refusal | None:
         needed="a site that keeps a gang on one node",
         available=f"scheduler {view.identity.scheduler or 'unknown'}, which does not",
         advice="topology cluster",
+    )
+
+
+def _not_on_own_nodes(spec: JobSpec, view: ClusterView) -> Refusal | None:
+    """What is to have nodes of its own may run only where the scheduler, which chooses the nodes,
+    sees to that."""
+    what = spec.apart_on_nodes
+    if not what or view.capacity is None or APART[what] in view.identity.capabilities:
+        return None
+    return Refusal(
+        RefusalCode.UNSUPPORTED,
+        view.identity.name,
+        needed=f"a site that keeps the {what} of a job on nodes of their own",
+        available=f"scheduler {view.identity.scheduler or 'unknown'}, which does not",
+        advice="leave out placement.spread" + (", or spread: cluster" if what == "tasks" else ""),
     )
 
 

@@ -38,12 +38,13 @@ UNTOLD: Reason = ("", "")
 
 
 def alike(job: Job, ruling: Ruling, watched: frozenset[str] = frozenset()) -> Hashable:
-    """Equal for jobs that a decision need not tell apart. An array is like nothing else, and a job
-    on its way to another place like no other: that is kept for it alone. `watched`: labels by which
+    """Equal for jobs that a decision need not tell apart. An array is like nothing else, a job
+    on its way to another place like no other: that is kept for it alone; and nodes of their own are
+    those of one job. `watched`: labels by which
     other jobs keep apart."""
     spec = ruling.spec
     return (
-        job.id if job.is_array or job.moves else "",
+        job.id if job.is_array or job.moves or spec.apart_on_nodes else "",
         job.tenant,
         job.priority,
         job.avoid,

@@ -9,9 +9,11 @@ from enum import StrEnum
 
 from broker.decide.against import Against
 from broker.decide.changes import Advice, advise, can_start
+from broker.decide.constraints.one_per_node import nodes_taken
 from broker.decide.objective import CostTerms, cost_terms
 from broker.decide.reasons import distance, unheard
 from broker.decide.remaining import alone, left_over, nodes_closed_to, without_its_places
+from broker.decide.shapes import places
 from broker.decide.terms import Geography
 from broker.model.plan import Plan
 from broker.model.problem import Job, Pool, Problem
@@ -142,13 +144,16 @@ def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
     """Why one more copy of a job, in the problem or not, does not start beside a plan."""
     waiting = sum(item.count for item in plan.unplaced if item.job == job.id)
     left, job = left_over(problem, plan), without_its_places(problem, plan, job)
-    left = nodes_closed_to(job, left, plan)
+    shared, left = left, nodes_closed_to(job, left, plan)
     against = Against(left, job)
     by_cluster: dict[str, list[tuple[ClusterReason, Pool]]] = {c.name: [] for c in left.clusters}
     queues = against.pools[len(left.pools) :]
     for index, pool in enumerate(against.pools):
         original = (*problem.pools, *queues)[index]
-        reason = _reason(left, job, against.pool(index), original)
+        refusals = against.pool(index)
+        if index < len(left.pools):
+            refusals = _by_own_nodes(job, (shared.pools[index], pool), refusals)
+        reason = _reason(left, job, refusals, original)
         by_cluster[pool.cluster].append((reason, pool))
     of_cluster = {
         name: min((reason for reason, _ in found), key=_nearness)
@@ -166,8 +171,6 @@ def explain_copy(problem: Problem, plan: Plan, job: Job) -> Explanation:
     ]
     advice = min(found.values(), key=_rank, default=None)
     return Explanation(job.id, waiting, tuple(nearest), advice)
-
-
 
 
 def _candidate(
@@ -199,6 +202,19 @@ def _candidate_order(candidate: Candidate) -> tuple[bool, bool, float, str]:
     return (not candidate.chosen, not candidate.feasible, total, candidate.pool)
 
 
+def _by_own_nodes(
+    job: Job, pools: tuple[Pool, Pool], found: tuple[Refusal, ...]
+) -> tuple[Refusal, ...]:
+    """The reasons of a pool, given as it is and without the nodes where the job is: whether there
+    would be room on those."""
+    shared, closed = pools
+    if shared.nodes == closed.nodes or found[0].code is not RefusalCode.NO_CAPACITY:
+        return found
+    if places(replace(job, one_per_node=False), shared.nodes) < job.replicas:
+        return found
+    return (nodes_taken(job, closed.name, places(job, closed.nodes)), *found)
+
+
 def _reason(left: Problem, job: Job, found: tuple[Refusal, ...], original: Pool) -> ClusterReason:
     """The reasons of one pool. `original` is the pool before the plan took its share."""
     standing = _STANDINGS.get(found[0].code, Standing.POLICY)
@@ -227,9 +243,7 @@ def _nearness(reason: ClusterReason) -> tuple[int, tuple[int, str], int, str]:
     return (standing, distance(found[0]), len(found), reason.pool)
 
 
-def _changes(
-    left: Problem, job: Job, pairs: list[tuple[ClusterReason, Pool]]
-) -> dict[str, Advice]:
+def _changes(left: Problem, job: Job, pairs: list[tuple[ClusterReason, Pool]]) -> dict[str, Advice]:
     """The smallest change by cluster, looked for in the nearest pools."""
     ranked = sorted(pairs, key=lambda pair: _nearness(pair[0]))
     found: dict[str, Advice] = {}

@@ -19,6 +19,10 @@ FENCE = "fence"
 ONE_NODE = "one_node"
 """Capability of a site that puts all members of a gang on one node, where the job says so."""
 
+APART = {"members": "members_apart", "tasks": "tasks_apart"}
+"""Capabilities of a site that keeps members of a gang, or tasks of an array, on nodes of their own,
+where the job says so."""
+
 SINGLE_GANGS = "single_gangs"
 """What a site says of itself that runs gangs and arrays, but no arrays of gangs."""
 

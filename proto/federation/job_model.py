@@ -157,6 +157,17 @@ class _Job(Part):
             return self.movable
         return self.checkpoint is not None and bool(self.checkpoint.interval_s)
 
+    @property
+    def apart_on_nodes(self) -> Literal["tasks", "members", ""]:
+        """What of it must have nodes of its own: all that runs of an array, the members of a gang,
+        or nothing, also where there is nothing else of the job to share a node with."""
+        if self.placement.spread != "node":
+            return ""
+        if self.array is not None:
+            return "tasks"
+        alone = self.resources.replicas == 1 or self.resources.topology == "node"
+        return "" if alone else "members"
+
     def deadline_ms(self, submitted_ms: int) -> int | None:
         """The deadline in UTC epoch ms of this job submitted at `submitted_ms`."""
         return self.deadline.resolve_ms(submitted_ms) if self.deadline else None

@@ -22,6 +22,8 @@ from regional_agent.kubernetes.site import KubernetesSite
 
 SAID_CHARS_MAX = 300
 LABEL_SITE, LABEL_ATTEMPT = "tradewind.dev/site", "tradewind.dev/attempt"
+LABEL_APART = "tradewind.dev/apart"
+"""Of pods that share no node with others of the same job, which it names."""
 TAG, DIRECTORY, INDICES, REPLICAS = (
     f"tradewind.dev/{each}" for each in ("tag", "directory", "indices", "replicas")
 )

@@ -14,6 +14,7 @@ from regional_agent.kubernetes.site import KubernetesSite
 CPU = "CPU"
 GPU = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def model_of(site: KubernetesSite, node: Object) -> str:
@@ -41,6 +42,13 @@ def affinity(accelerator: str, names: Collection[str]) -> Mapping[str, Any] | No
         return None
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def no_node_with(labels: Mapping[str, str]) -> Mapping[str, Any]:
+    """No node where a pod with all of these labels is, its own kin included; those that have ended
+    do not count."""
+    apart = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": HOSTNAME}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
 
 
 def _product(node: Object) -> str:

@@ -17,13 +17,14 @@ from regional_agent.kubernetes.api import (
     DIRECTORY,
     FINALIZER,
     INDICES,
+    LABEL_APART,
     LABEL_ATTEMPT,
     LABEL_SITE,
     REPLICAS,
     TAG,
     Object,
 )
-from regional_agent.kubernetes.cards import GPU, affinity
+from regional_agent.kubernetes.cards import GPU, affinity, no_node_with
 from regional_agent.kubernetes.devices import CLAIM
 from regional_agent.kubernetes.site import KubernetesSite
 
@@ -56,7 +57,7 @@ class JobWanted:
     `user` and `group` own the files of the agent. `products`: what nodes call the cards of
     `accelerator`. `token` and `ca_pem`: how its files are asked for, where they are carried.
     `as_set`: a gang that becomes a JobSet. `claim`: the ResourceClaimTemplate by which cards are
-    had, where no device plugin offers them."""
+    had, where no device plugin offers them. `apart`: the job whose pods share no node."""
 
     name: str
     tag: str
@@ -80,6 +81,7 @@ class JobWanted:
     ca_pem: str = ""
     as_set: bool = False
     claim: str = ""
+    apart: str = ""
 
 
 def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
@@ -92,6 +94,8 @@ def manifest(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     }
     notes = {TAG: wanted.tag, DIRECTORY: str(wanted.script.parent)}
     template: dict[str, Any] = {"metadata": {"labels": labels}, "spec": _pod(site, wanted)}
+    if wanted.apart:
+        template["metadata"]["labels"] = labels | {LABEL_APART: wanted.apart}
     spec: dict[str, Any] = {
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
@@ -192,7 +196,10 @@ def _pod(site: KubernetesSite, wanted: JobWanted) -> dict[str, Any]:
     if wanted.claim:  # which says what cards, and so where
         pod["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": wanted.claim}]
     elif where is not None:
-        pod["affinity"] = where
+        pod["affinity"] = dict(where)
+    if wanted.apart:
+        labels = {LABEL_SITE: site.mark(), LABEL_APART: wanted.apart}
+        pod.setdefault("affinity", {})["podAntiAffinity"] = no_node_with(labels)
     if wanted.cards:
         pod["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
     return pod

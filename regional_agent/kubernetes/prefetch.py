@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regional_agent.kubernetes.api import Object
-from regional_agent.kubernetes.cards import GPU
+from regional_agent.kubernetes.cards import GPU, HOSTNAME, no_node_with
 from regional_agent.kubernetes.site import KubernetesSite
 
 NODES_MAX = 8
 WITHIN_S, KEPT_S = 1_800, 30
-HOSTNAME = "kubernetes.io/hostname"
 LABEL_IMAGE = "tradewind.dev/image"
 
 
@@ -42,7 +41,6 @@ def prefetching(
     labels = {"app.kubernetes.io/managed-by": "tradewind", LABEL_IMAGE: digest}
     rule = {"key": HOSTNAME, "operator": "In", "values": list(hosts)}
     where = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
-    apart = {"labelSelector": {"matchLabels": {LABEL_IMAGE: digest}}, "topologyKey": HOSTNAME}
     container = {
         "name": "image",
         "image": image,
@@ -65,7 +63,7 @@ def prefetching(
         "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": where},
-            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
+            "podAntiAffinity": no_node_with({LABEL_IMAGE: digest}),
         },
         "containers": [container],
     }

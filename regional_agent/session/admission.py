@@ -113,6 +113,8 @@ def _missing(spec: JobSpec, placement: Placement, rules: SiteRules) -> str:
         return "arrays whose tasks are gangs"
     if on_one_node(spec) and "one_node" not in features:
         return "gangs on one node"
+    if spec.apart_on_nodes and f"{spec.apart_on_nodes}_apart" not in features:
+        return f"{spec.apart_on_nodes} of a job on nodes of their own"
     if placement.parts and "parts" not in features:
         return "gangs over several pools, or in one rack of a pool"
     if spec.image is not None and "images" not in features:
@@ -145,4 +147,5 @@ def request_of(placement: Placement, spec: JobSpec | None) -> Request:
         extras=tuple(sorted(spec.resources.extras.items())) if spec is not None else (),
         features=spec.resources.features if spec is not None else (),
         parts=placement.parts,
+        own_nodes=spec is not None and bool(spec.apart_on_nodes),
     )

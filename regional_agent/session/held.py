@@ -226,9 +226,19 @@ def reservation_text(held: Held) -> str:
     kept: list[Any] = [held.job, held.tenant, None, []]
     if held.reservation is not None:
         r = held.reservation.request
-        kept[2] = [r.pool, r.replicas, r.accelerators, r.cpus_milli, r.memory_bytes, r.width,
-                   r.one_node, [*r.extras], [*r.features],
-                   [[part.pool, part.rack, part.replicas] for part in r.parts]]
+        kept[2] = [
+            r.pool,
+            r.replicas,
+            r.accelerators,
+            r.cpus_milli,
+            r.memory_bytes,
+            r.width,
+            r.one_node,
+            [*r.extras],
+            [*r.features],
+            [[part.pool, part.rack, part.replicas] for part in r.parts],
+            r.own_nodes,
+        ]
         kept[3] = [[p.pool, p.node, p.accelerators] for p in held.reservation.places]
     if held.traceparent:
         kept.append(held.traceparent)
@@ -249,13 +259,14 @@ def read_reservation(held: Held, text: str) -> None:
 
 def _request(*kept: Any) -> Request:
     """The first seven figures, by name what it has of the pool's extras, the features its nodes
-    must have, and its parts."""
+    must have, its parts, and whether each replica has a node of its own."""
     extras = kept[7] if len(kept) > 7 else ()
     return replace(
         Request(*kept[:7]),
         extras=tuple((name, each) for name, each in extras),
         features=tuple(kept[8]) if len(kept) > 8 else (),
         parts=tuple(Part(*part) for part in kept[9]) if len(kept) > 9 else (),
+        own_nodes=kept[10] if len(kept) > 10 else False,
     )
 
 

@@ -320,11 +320,13 @@ def _pack(
     places: list[Place] = []
     order = sorted(indices, key=lambda i: (len(left[i].accelerators), i))
     for index in order:
-        while len(places) < wanted and left[index].fits(request):
+        end = min(wanted, len(places) + 1) if request.own_nodes else wanted
+        while len(places) < end and left[index].fits(request):
             cards = left[index].accelerators[: request.accelerators]
             left[index] = left[index].without(request, cards)
             places.append(Place(pool.name, index, cards))
-            if not (request.accelerators or request.cpus_milli or request.memory_bytes):
+            needs_some = request.accelerators or request.cpus_milli or request.memory_bytes
+            if not needs_some and not request.own_nodes:
                 # Something that needs nothing fits without end on the first node.
                 return tuple([places[0]] * wanted)
     return tuple(places)
@@ -364,8 +366,9 @@ def _groups(pool: Pool, nodes: list[tuple[str, NodeFree]]) -> tuple[NodeGroup, .
 
 def _needs(pool: Pool, request: Request, replicas: int) -> str:
     where = f", on nodes with {in_words(request.features)}" if request.features else ""
+    apart = ", on nodes of their own" if request.own_nodes else ""
     return (
         f"{replicas} replicas of {request.accelerators} "
         f"{pool.accelerator}, {request.cpus_milli / 1000:g} cpus and "
-        f"{request.memory_bytes / 2**30:g} GiB each{where}"
+        f"{request.memory_bytes / 2**30:g} GiB each{where}{apart}"
     )

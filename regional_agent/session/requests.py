@@ -30,7 +30,8 @@ class Part:
 class Request:
     """What an attempt asks for: amounts per replica, `width` copies of `replicas` at once;
     `one_node`: those of a copy lie on one node. `extras` are taken of the pool, `features` are what
-    every node of it must have. `parts`: where the replicas go, by rank; none: all to `pool`."""
+    every node of it must have. `parts`: where the replicas go, by rank; none: all to `pool`.
+    `own_nodes`: no two replicas lie on one node."""
 
     pool: str
     replicas: int = 1
@@ -42,6 +43,7 @@ class Request:
     extras: Counts = ()
     features: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    own_nodes: bool = False
 
     @property
     def in_parts(self) -> tuple[Part, ...]:

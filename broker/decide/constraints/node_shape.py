@@ -49,6 +49,7 @@ def too_large(job: Job, pool: Pool) -> tuple[Refusal, ...]:
         return (Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has),)
     if most < job.replicas:
         needed, has = f"{job.replicas} x {size} accelerators", f"{most} x {size} when empty"
+        needed += " on nodes of their own" if job.one_per_node else ""
         return (Refusal(RefusalCode.GANG_TOO_LARGE, pool.name, needed, has),)
     return ()
 

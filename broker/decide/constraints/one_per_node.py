@@ -40,8 +40,13 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
     if not job.one_per_node or beside.too_large or beside.places >= job.replicas:
         return
     if places(replace(job, one_per_node=False), pool.nodes) >= job.replicas:
-        needed, has = f"{job.replicas} nodes without it", f"{beside.places}"
-        yield Refusal(RefusalCode.NODES_TAKEN, pool.name, needed, has, "one_per_node false")
+        yield nodes_taken(job, pool.name, beside.places)
+
+
+def nodes_taken(job: Job, pool: str, free: int) -> Refusal:
+    """Why a copy does not start where its replicas might, could they share nodes."""
+    needed = f"{job.replicas} nodes without another of its replicas"
+    return Refusal(RefusalCode.NODES_TAKEN, pool, needed, f"{free}", "let them share nodes")
 
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:

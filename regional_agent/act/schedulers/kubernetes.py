@@ -67,7 +67,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.MAX_RUNTIME, Feature.MEMORY_LIMIT,
                       Feature.LIVE_LOGS, Feature.ADOPT, Feature.IMAGES, Feature.QUEUE,
-                      Feature.FENCE, Feature.SINGLE_GANGS})  # fmt: skip
+                      Feature.FENCE, Feature.SINGLE_GANGS, Feature.MEMBERS_APART,
+                      Feature.TASKS_APART})  # fmt: skip
 INDEXED_SINCE = (1, 29)
 """Indexed Jobs whose elements fail one by one: backoffLimitPerIndex."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
@@ -288,10 +289,7 @@ class Kubernetes:
         Asked for anew, because an end follows from it."""
         wanted = set(local_ids)
         return tuple(
-            account
-            for job in await self._told()
-            if job.name in wanted
-            for account in accounts(job)
+            account for job in await self._told() if job.name in wanted for account in accounts(job)
         )
 
     async def _watched(self) -> list[JobTold] | None:
@@ -327,9 +325,7 @@ class Kubernetes:
         """Pods of what somebody deleted in the background, as kubectl does: our finalizer holds
         their owner, and while it is there they run on."""
         for job in jobs:
-            if job.deleted and FOREGROUND not in (
-                job.body["metadata"].get("finalizers") or ()
-            ):
+            if job.deleted and FOREGROUND not in (job.body["metadata"].get("finalizers") or ()):
                 for pod in job.pods.values():
                     if "deletionTimestamp" not in pod["metadata"]:
                         await self.api.delete_pod(pod["metadata"]["name"])

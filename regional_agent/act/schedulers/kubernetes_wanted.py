@@ -49,4 +49,5 @@ def job_wanted(job: Submission, name: str, called: tuple[str, ...]) -> JobWanted
         memory_bytes=order.memory_bytes,
         max_runtime_s=order.max_runtime_s,
         grace_s=order.grace_s,
+        apart=order.job if order.own_nodes else "",
     )

@@ -52,6 +52,10 @@ class Feature(StrEnum):
     """Jobs see neither the agent nor each other."""
     ONE_NODE = "one_node"
     """All members of a gang on one node, where the job says so."""
+    MEMBERS_APART = "members_apart"
+    """Each member of a gang on a node of its own, where the job says so."""
+    TASKS_APART = "tasks_apart"
+    """Each task of an array that runs on a node of its own, where the job says so."""
     SINGLE_GANGS = "single_gangs"
     """No arrays whose tasks are gangs; told, so that none is placed here."""
     PARTS = "parts"
@@ -81,7 +85,8 @@ class LaunchOrder:
     or none the places name slots, and no card is shown to the program. `cpus_milli` and
     `memory_bytes` are per replica, `max_runtime_s` per task; 0 = no limit.
 
-    `one_node`: the members of a gang share a node.
+    `one_node`: the members of a gang share a node. `own_nodes`: no two of them, and no two tasks of
+    the array, are on one node at a time, those of other attempts of the job included.
     `network`: it asks for the network of the site where that is not open to all. `image`: what
     it runs in, as the job names it; empty: what the site has for all.
     `keep`: patterns of what the job brings back, for schedulers whose nodes have a working
@@ -119,6 +124,7 @@ class LaunchOrder:
     contact_s: float = NEVER
     network: bool = False
     one_node: bool = False
+    own_nodes: bool = False
     image: str = ""
     queued: bool = False
     features: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ _ENDS: Mapping[frozenset[str], OutcomeKind] = {
     states.LOST: OutcomeKind.LOST,
 }
 _BASE = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
-                   Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE,
+                   Feature.LIVE_LOGS, Feature.ADOPT, Feature.ONE_NODE, Feature.MEMBERS_APART,
                    Feature.QUEUE, Feature.FENCE})  # fmt: skip
 
 
@@ -280,9 +280,7 @@ class Slurm:
         if not path:
             return None
         with contextlib.suppress(OSError):  # it may be on another host: then nobody knows more
-            job = await asyncio.to_thread(
-                completions.completed_in, Path(path), name, str(work)
-            )
+            job = await asyncio.to_thread(completions.completed_in, Path(path), name, str(work))
             return job.local_id if job else None
         return None
 

@@ -23,10 +23,12 @@ def shape(order: LaunchOrder, source: PoolSource) -> list[str] | None:
         said.append(f"--ntasks={replicas}")
         if order.one_node:
             said.append("--nodes=1")
+        elif order.own_nodes:
+            said += [f"--nodes={replicas}", "--ntasks-per-node=1"]
         if memory_mib:
             said.append(f"--mem-per-cpu={max(1, ceil(memory_mib / cpus))}")
         return said
-    fit = max(1, source.per_node // cards)
+    fit = 1 if order.own_nodes else max(1, source.per_node // cards)
     nodes_max = source.nodes if source.gres else replicas
     each = max(k for k in range(1, min(fit, replicas) + 1) if replicas % k == 0)
     if replicas // each > (1 if order.one_node else nodes_max):

@@ -136,7 +136,6 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
         "checkpoint": {"path": "ckpt"},
         "on_disconnect": {"replace": True},
         "array": "0-9",
-        "placement": {"spread": "node"},
         "resources": {"isolation": "hard"},
         "outputs": [{"path": "a", "to": "s3://b/c"}],
     }
@@ -145,7 +144,6 @@ async def test_what_this_version_does_not_do_is_refused_by_name(world: World) ->
     assert {error["path"] for error in body["errors"]} == {
         "kind", "secrets", "ports", "inputs[0].dataset", "inputs[1].size",
         "inputs[1].regions", "checkpoint.path",
-        "placement.spread",
         "resources.isolation", "outputs",
     }  # fmt: skip
     assert all(error["remedy"] for error in body["errors"])

@@ -175,3 +175,20 @@ def test_a_gang_gets_the_pools_and_racks_it_is_told() -> None:
     assert not isinstance(again, Refusal)
     cards = {(p.node, card) for p in again[1].places for card in p.accelerators}
     assert len(cards) == 16, "no card twice"
+
+
+def test_nodes_of_their_own_are_as_many_as_replicas_and_lanes() -> None:
+    ledger = reserve(Ledger((H100,)), "a-1", accelerators=7)
+    made = ledger.reserve("b-1", Request("h100", accelerators=1, width=4, own_nodes=True))
+    assert not isinstance(made, Refusal)
+    assert sorted(place.node for place in made[1].places) == [0, 1, 2, 3]
+    for request in (
+        Request("h100", accelerators=1, width=5, own_nodes=True),
+        Request("h100", accelerators=1, replicas=5, own_nodes=True),
+        Request("h100", replicas=5, own_nodes=True),
+    ):
+        refused = ledger.reserve("c-1", request)
+        assert isinstance(refused, Refusal) and refused.code is RefusalCode.CAPACITY_TAKEN
+        assert "on nodes of their own" in refused.text and "room for 4" in refused.text
+    light = ledger.reserve("d-1", Request("h100", replicas=4, own_nodes=True))
+    assert not isinstance(light, Refusal) and len({p.node for p in light[1].places}) == 4

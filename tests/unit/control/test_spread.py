@@ -1,11 +1,10 @@
-"""`placement.spread: cluster`: no two tasks of an array in one cluster at the same time."""
+"""`placement.spread: cluster`, `region`: no two tasks of an array in one at the same time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from broker.control.admission_rules import unsupported
 from broker.control.build_problem import Waiting, World, build
 from broker.decide.decision import decide
 from broker.decide.explain import explain_unplaced
@@ -67,9 +66,7 @@ def test_each_region_gets_one_task_until_that_has_ended() -> None:
     assert sum(item.count for item in plan.assignments) == 2
     assert "d" in {item.pool.split("/")[0] for item in plan.assignments}
 
-    running = an_attempt(
-        job, cluster="a", region="eu-west", pool="cpu", tasks=runs(0, 0), width=1
-    )
+    running = an_attempt(job, cluster="a", region="eu-west", pool="cpu", tasks=runs(0, 0), width=1)
     held = replace(job, attempts=(running,))
     problem = build(world, [Waiting.under(Ruling(spec), held, 9)])
     plan = decide(problem)
@@ -79,9 +76,3 @@ def test_each_region_gets_one_task_until_that_has_ended() -> None:
     assert {reasons[name].code for name in "abc"} == {RefusalCode.SPREAD_LIMIT}
     assert "one of its tasks in eu-west" in reasons["b"].text
     assert reasons["d"].code is RefusalCode.REGION_TAKEN
-
-
-def test_what_is_not_done_is_refused_with_what_is() -> None:
-    (fault,) = unsupported(a_spec(spread="node"))
-    assert fault.path == "placement.spread" and "cluster or region" in fault.remedy
-    assert unsupported(a_spec(spread="cluster")) == unsupported(a_spec(spread="region")) == []

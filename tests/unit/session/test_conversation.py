@@ -364,6 +364,37 @@ def test_a_scheduler_that_cannot_keep_a_gang_on_one_node_is_given_none() -> None
     assert "gangs on one node" in world.last("j1-1").text
 
 
+class TwoNodes(SiteWorld):
+    pools = tuple(replace(pool, nodes=2) for pool in SiteWorld.pools)
+
+
+APART = [
+    ({"replicas": 2}, {"resources": {"replicas": 2}}, "members"),
+    ({"tasks": Runs.of([(0, 3)]), "width": 2}, {"array": "0-3"}, "tasks"),
+]
+
+
+@pytest.mark.parametrize(("placement", "spec", "what"), APART, ids=["gang", "array"])
+def test_nodes_of_their_own_are_kept_over_a_crash_where_the_scheduler_sees_to_them(
+    placement, spec, what
+):
+    spec = {"run": "true", "placement": {"spread": "node"}, **spec}
+    able = TwoNodes()
+    able.talk.set_features(frozenset({"gang", "array", f"{what}_apart"}))
+    able.welcome()
+    able.send(dispatch("j1-1", spec=spec, placement=placement))
+    before = able.talk.instant().ledger.reservations["j1-1"]
+    assert before.request.own_nodes and len({place.node for place in before.places}) == 2
+    able.crash()
+    assert able.talk.instant().ledger.reservations["j1-1"] == before
+    unable = SiteWorld()
+    unable.talk.set_features(frozenset({"gang", "array"}))
+    unable.welcome()
+    unable.send(dispatch("j1-1", spec=spec, placement=placement))
+    assert unable.last("j1-1").code == "unsupported"
+    assert f"{what} of a job on nodes of their own" in unable.last("j1-1").text
+
+
 class Licensed(SiteWorld):
     pools = tuple(replace(pool, extras=(("fpga", 1), ("matlab", 3))) for pool in SiteWorld.pools)
 
