@@ -27,7 +27,7 @@ from broker.control.featured import featured, features_missing
 from broker.control.inputs import Inputs, padded
 from broker.control.policy_limits import policy_refusal
 from broker.control.policy_preferences import preferred, put_off, spread_full
-from broker.control.problem_pools import CPU, GIB, pools_of
+from broker.control.problem_pools import GIB, pools_of
 from broker.control.site_rules import site_refusal
 from broker.control.tenant_limits import tenants_of
 from broker.control.waitlist import (
@@ -273,7 +273,7 @@ def slots(spec: JobSpec) -> tuple[dict[str, float], int]:
     resources = spec.resources
     if resources.accelerator_models:
         return dict.fromkeys(resources.accelerator_models, 1.0), resources.accelerator_count
-    return {CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
+    return {pm.CPU: 1.0}, max(1, -(-resources.cpus_milli // 1000))
 
 
 def _extras(spec: JobSpec, per_replica: int) -> Mapping[str, int]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from broker.control.build_problem import World
-from broker.control.change_words import advice_words
+from broker.control.change_words import advice_words, reason_words
 from broker.control.cold_start import blobs_of
 from broker.control.inputs import ways_taken
 from broker.control.room import Room, waits_for_room
@@ -114,7 +114,11 @@ def _row(
         "price_as_of_at": format_utc(price.as_of_ms) if price else None,
         "why_not": None
         if against is None
-        else {"code": against.code.value, "text": against.text, "advice": against.advice},
+        else {
+            "code": against.code.value,
+            "text": reason_words(against.text),
+            "advice": reason_words(against.advice),
+        },
     }
 
 
@@ -142,8 +146,8 @@ def _reason(reason: ClusterReason, job: Job | None, rooms: Rooms) -> dict[str, A
         "pool": reason.pool.partition("/")[2],
         "standing": reason.standing.value,
         "code": first.code.value,
-        "text": first.text,
-        "advice": first.advice,
+        "text": reason_words(first.text),
+        "advice": reason_words(first.advice),
         "change": advice_words(reason.advice, job) if reason.advice and job else None,
         "room_from_at": format_utc(room.from_ms) if room else None,
         "room_until_at": format_utc(room.until_ms) if room else None,

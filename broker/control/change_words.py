@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from broker.decide.changes import Advice
@@ -14,6 +15,28 @@ from federation.units import format_duration
 def advice_words(advice: Advice, job: Job) -> str:
     """`max_rtt 40 -> 58 ms and allow spot`."""
     return " and ".join(change_words(change, job) for change in advice.changes)
+
+
+def reason_words(text: str) -> str:
+    """A reason with what it advises in a job file's words: a planning problem counts in hours."""
+    return _ADVISED.sub(_of_job, text)
+
+
+def _of_job(found: re.Match[str]) -> str:
+    name, figure = found[1], float(found[2])
+    if name.endswith("_h"):
+        up = name != "max_runtime_h"
+        return f"{_OF_JOBS[name]} {_hours(figure, up=up)}"
+    return f"{_OF_JOBS[name]} {found[2]} ms"
+
+
+_OF_JOBS = {
+    "deadline_h": "deadline in",
+    "defer_h": "defer",
+    "max_runtime_h": "max_runtime",
+    "max_rtt_ms": "max_rtt",
+}
+_ADVISED = re.compile(rf"\b({'|'.join(_OF_JOBS)}) ([0-9.]+(?:e[+-]?[0-9]+)?)")
 
 
 def change_words(change: Change, job: Job) -> str:

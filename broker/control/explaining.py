@@ -21,6 +21,7 @@ from broker.control.candidate_table import (
     job_rows,
     waiting_rows,
 )
+from broker.control.change_words import reason_words
 from broker.control.endings import (
     Ending,
     RunTime,
@@ -395,5 +396,5 @@ def _answer_in_queue(
 def _why(plan: Plan, job_id: str) -> str:
     for unplaced in plan.unplaced:
         if same_class(unplaced.job, job_id):  # the reason nearest to a start
-            return f"waits: {unplaced.refusal.text}"
+            return f"waits: {reason_words(unplaced.refusal.text)}"
     return "waits: no cluster has joined and reported yet"

@@ -14,6 +14,7 @@ from typing import Protocol
 from broker.control.affinity import Neighbour, kept_apart
 from broker.control.books import copies_wanted
 from broker.control.build_problem import Waiting, World
+from broker.control.change_words import reason_words
 from broker.control.cold_start import blobs_of
 from broker.control.round import PLACED_A_ROUND, Round
 from broker.control.slices import first_tasks
@@ -127,7 +128,7 @@ class PlanApplier:
             alike = head.alike if head else None
             code = unplaced.refusal.code.value
             if alike is not None:
-                alike.told = code, unplaced.refusal.text
+                alike.told = code, reason_words(unplaced.refusal.text)
             self._untold = alike.untold(code) if alike else [self._job_of(unplaced.job)]
         if self._untold:
             job_id = self._untold.pop()
@@ -141,7 +142,7 @@ class PlanApplier:
         job = round_.draft.job(job_id)
         if job is None or job.counting_attempts or copies_wanted(job, None) == 0:
             return
-        code, text = unplaced.refusal.code.value, unplaced.refusal.text
+        code, text = unplaced.refusal.code.value, reason_words(unplaced.refusal.text)
         if job.reason_code != code:
             round_.fold(job, ev.WaitExplained(code, text))
 

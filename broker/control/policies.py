@@ -15,6 +15,7 @@ from typing import Any
 
 from broker.control.expression_facts import job_facts
 from broker.control.expressions import ExpressionFailed, holds, words
+from broker.model import problem as pm
 from broker.model.policies import (
     ISOLATION_GRADES,
     Conflict,
@@ -40,7 +41,6 @@ from federation.jobs import (
     parse_job_spec,
 )
 
-CPU = "CPU"
 _NAMED = re.compile(r"([a-z][a-z0-9-]{0,31})(?:@([1-9][0-9]{0,7}))?", re.ASCII)
 _JOB = "the job"
 _FREE = Ruling(JobSpec.model_construct())
@@ -120,7 +120,7 @@ def _words(source: str, spec: JobSpec, label: str, key: str) -> str:
 def matches(match: Match, spec: JobSpec) -> bool:
     """Whether every condition of a match holds for a job. Raises ExpressionFailed where that cannot
     be said."""
-    models = spec.resources.accelerator_models or (CPU,)
+    models = spec.resources.accelerator_models or (pm.CPU,)
     return (
         (not match.tenants or spec.tenant in match.tenants)
         and (not match.kinds or spec.kind in match.kinds)
@@ -197,9 +197,7 @@ def _named(spec: JobSpec, policies: Policies) -> PolicyVersion | Conflict | None
     return version
 
 
-def _matched(
-    spec: JobSpec, policies: Policies, conflicts: list[Conflict]
-) -> PolicyVersion | None:
+def _matched(spec: JobSpec, policies: Policies, conflicts: list[Conflict]) -> PolicyVersion | None:
     fitting = []
     for version in policies.current.values():
         try:

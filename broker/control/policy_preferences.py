@@ -20,8 +20,6 @@ from federation.jobs import JobSpec
 from federation.refusals import Refusal, RefusalCode
 from federation.units import format_utc
 
-CPU = "CPU"
-
 
 def put_off(
     ruling: Ruling | None, job: Job, view: ClusterView, views: Sequence[ClusterView], now_ms: int
@@ -95,12 +93,12 @@ def _deferred_until_ms(defer: Defer, job: Job, spec: JobSpec) -> int:
 
 def _costs_at_most(view: ClusterView, spec: JobSpec, most: int, now_ms: int) -> bool:
     """Whether some pool that the job may use costs that little now, in micro-USD."""
-    models = spec.resources.accelerator_models or (CPU,)
+    models = spec.resources.accelerator_models or (pm.CPU,)
     for pool in view.capacity.pools if view.capacity else ():
         price = view.prices.get(pool.pool)
         if price is None or (price.kind == "spot" and not spec.placement.spot):
             continue
-        fits = any((group.accelerator or CPU) in models for group in pool.groups)
+        fits = any((group.accelerator or pm.CPU) in models for group in pool.groups)
         if fits and price.marginal_at(now_ms) <= most:
             return True
     return False

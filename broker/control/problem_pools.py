@@ -18,7 +18,6 @@ from broker.sense.site_queues import joined_queue
 from federation.refusals import Refusal, RefusalCode
 
 GIB = 1024**3
-CPU = "CPU"
 
 
 def pool_name(cluster: str, pool: str) -> str:
@@ -58,7 +57,7 @@ def pools_of(
         yield pm.Pool(
             name=name,
             cluster=view.identity.name,
-            accelerator=whole.groups[0].accelerator if whole.groups else CPU,
+            accelerator=whole.groups[0].accelerator if whole.groups else pm.CPU,
             price_usd_per_accelerator_hour=price_usd,
             accelerators_per_node=max((g.total for g in whole.groups), default=1),
             nodes=_nodes(now.groups, by_rack=racks, free=True),
@@ -82,9 +81,7 @@ def _domain(pool: PoolCapacity) -> str:
     return "" if others else first
 
 
-def _nodes(
-    groups: Iterable[NodeGroup], *, by_rack: bool, free: bool
-) -> tuple[pm.NodeGroup, ...]:
+def _nodes(groups: Iterable[NodeGroup], *, by_rack: bool, free: bool) -> tuple[pm.NodeGroup, ...]:
     """What the decision takes of them; what else they are makes no groups of their own. Racks do
     where the site puts replicas into the one it is told."""
     alike: Counter[tuple[int, int, int, str]] = Counter()

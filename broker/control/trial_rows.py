@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from broker.control.change_words import reason_words
 from broker.decide.later_starts import pool_of
 from broker.decide.objective import cost_terms
 from broker.decide.terms import Geography
@@ -118,7 +119,7 @@ class _Placings:
         self._given: dict[str, list[Assignment]] = {}
         for item in plan.assignments:
             self._given.setdefault(item.job, []).append(item)
-        self._why = {left.job: left.refusal.text for left in plan.unplaced}
+        self._why = {left.job: reason_words(left.refusal.text) for left in plan.unplaced}
         self.placed = sum(assignment.count for assignment in plan.assignments)
 
     def _copy_usd(self, job: Job, item: Assignment) -> float:

@@ -16,6 +16,8 @@ from broker.model.topology import Topology
 from broker.model.warm import Warm
 from federation.refusals import Refusal
 
+CPU = "CPU"
+"""The model of what jobs without accelerators take: slots of a cpu each."""
 _EMPTY: dict[Any, Any] = {}
 
 

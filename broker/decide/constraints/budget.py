@@ -32,9 +32,7 @@ def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:
     spending_usd = _spending_usd(where, job, pool)
     needed = f"at most {job.budget_usd or 0.0:g} USD"
     advice = f"budget_usd {rounded_up(spending_usd):.10g}"
-    return Refusal(
-        RefusalCode.OVER_BUDGET, pool.name, needed, f"{spending_usd:.4g} USD", advice
-    )
+    return Refusal(RefusalCode.OVER_BUDGET, pool.name, needed, f"{spending_usd:.4g} USD", advice)
 
 
 def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change]:

@@ -14,6 +14,7 @@ from broker.decide.constraints.constraint import (
     SharedConstraint,
     counted,
     needs,
+    slots,
 )
 from broker.decide.pairs import Floats, PairFigures
 from broker.decide.shapes import places
@@ -38,7 +39,7 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
     if beside.too_large or beside.places >= job.replicas:
         return
     missing = counted(job.replicas - beside.places, "more place")
-    advice = f"{missing} of {counted(size, 'accelerator')}"
+    advice = f"{missing} of {slots(size, job)}"
     needed, has = f"{job.replicas} x {size} free", f"{beside.places} x {size}"
     yield Refusal(RefusalCode.NO_CAPACITY, beside.pool.name, needed, has, advice)
 

@@ -14,9 +14,10 @@ from broker.decide.terms import Geography
 from broker.decide.verify_nodes import NodeCheck
 from broker.decide.violations import ViolationKind
 from broker.model.plan import Assignment, NodeFill, Part
-from broker.model.problem import Job, Pool, Problem, Tenant
+from broker.model.problem import CPU, Job, Pool, Problem, Tenant
 from broker.model.topology import Topology
 from federation.refusals import Refusal, RefusalCode
+from federation.units import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,16 @@ def raised(refusal: Refusal, what: str, before: float, after: float) -> Change:
     """The change of a limit to a higher figure."""
     size = math.inf if before <= 0 else after / before - 1
     return Change(refusal.code, what, f"{before:g}", f"{after:.10g}", size)
+
+
+def slots(number: int, job: Job) -> str:
+    """A number of what a job takes of a pool."""
+    return counted(number, "CPU slot" if set(job.accelerators) == {CPU} else "accelerator")
+
+
+def span(hours: float) -> str:
+    """Hours as people say them, to the second: `1h30m`."""
+    return format_duration(round(hours * 3600)) if math.isfinite(hours) else f"{hours} h"
 
 
 def counted(number: int, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker.decide.constraints.constraint import Change, Grain, PairConstraint, raised
+from broker.decide.constraints.constraint import Change, Grain, PairConstraint, raised, span
 from broker.decide.pairs import Booleans, PairFigures
 from broker.decide.terms import Geography, rounded_up, within
 from broker.model.problem import Job, Pool, Problem
@@ -27,9 +27,9 @@ def _check(where: Geography, job: Job, pool: Pool) -> bool:
 
 def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:
     end_h = _end_h(where, job, pool)
-    needed = f"an end within {job.deadline_h or 0.0:g} h"
+    needed = f"an end within {span(job.deadline_h or 0.0)}"
     advice = f"deadline_h {rounded_up(end_h):g}"
-    has = f"an end in {end_h:.4g} h"
+    has = f"an end in {span(end_h)}"
     return Refusal(RefusalCode.DEADLINE_TOO_SOON, pool.name, needed, has, advice)
 
 

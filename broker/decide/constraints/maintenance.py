@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from broker.decide.constraints.constraint import Change, Grain, PairConstraint
+from broker.decide.constraints.constraint import Change, Grain, PairConstraint, span
 from broker.decide.pairs import Booleans, PairFigures
 from broker.decide.terms import SLACK, Geography, within
 from broker.model.problem import Job, Pool, Problem, Window
@@ -51,9 +51,9 @@ def _check(where: Geography, job: Job, pool: Pool) -> bool:
 def _refusal(where: Geography, job: Job, pool: Pool) -> Refusal:
     window = _in_the_way(where, job, pool) or Window(0.0, 0.0)
     _, end_h = _hours(where, job, pool)
-    needed = f"until {end_h:.4g} h from now"
+    needed = f"until {span(end_h)} from now"
     why = f" ({window.reason})" if window.reason else ""
-    has = f"maintenance from {window.from_h:.4g} h to {window.to_h:.4g} h{why}"
+    has = f"maintenance from {span(window.from_h)} to {span(window.to_h)}{why}"
     advice = _shorter_h(where, job, pool)
     code = RefusalCode.MAINTENANCE
     return Refusal(code, pool.name, needed, has, f"max_runtime_h {advice:g}" if advice else "")
@@ -81,7 +81,7 @@ def _undo(problem: Problem, refusal: Refusal) -> tuple[Problem, Change] | None:
         )
         return replace(problem, jobs=(replace(job, max_runtime_h=room_h),)), change
     kept = tuple(other for other in pool.maintenance if other != window)
-    what = f"wait {window.to_h:g} h until the maintenance of {pool.name} is over"
+    what = f"wait {span(window.to_h)} until the maintenance of {pool.name} is over"
     change = Change(refusal.code, what, "", "", window.to_h)
     return replace(problem, pools=(replace(pool, maintenance=kept),)), change
 

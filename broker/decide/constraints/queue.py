@@ -40,9 +40,7 @@ def _tallies(pairs: PairFigures) -> Iterator[Tally]:
     if not pairs.pools.pending.any():
         return
     of_pool = np.where(pairs.pools.pending, np.cumsum(pairs.pools.pending) - 1, -1)
-    limit = [
-        pool.queue.max_pending for pool in pairs.pools.pools if pool.place[1] and pool.queue
-    ]
+    limit = [pool.queue.max_pending for pool in pairs.pools.pools if pool.place[1] and pool.queue]
     row = of_pool[pairs.pool]
     yield Tally(QUEUE.name, tuple(limit), row, integers([1]).repeat(len(row)))
 

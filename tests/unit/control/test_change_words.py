@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker.control.change_words import advice_words
+from broker.control.candidate_table import waiting_rows
+from broker.control.change_words import advice_words, reason_words
 from broker.decide.decision import Budget, decide
 from broker.decide.explain import explain_unplaced
 from broker.decide.problem_file import problem_from_json
@@ -109,3 +111,26 @@ def test_a_program_for_accelerators_is_not_sent_to_plain_slots_nor_the_other_way
     problem = problem_from_json(a_problem(jobs=[job], pools=[pool]))
     told = explain_unplaced(problem, decide(problem, Budget(cpu_s=1)), "j0")
     assert told.advice is None and told.reasons[0].advice is None
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("p0: too far; max_rtt_ms 58.2", "p0: too far; max_rtt 58.2 ms"),
+        ("p0: deadline too soon; deadline_h 1.001", "p0: deadline too soon; deadline in 1h4s"),
+        ("p0: maintenance; max_runtime_h 1.9999", "p0: maintenance; max_runtime 1h59m59s"),
+        ("p0: cheaper later; defer_h 12", "p0: cheaper later; defer 12h"),
+        ("p0: no capacity; 1 more place", "p0: no capacity; 1 more place"),
+        ("p0: odd; deadline_h inf and max_rtt_ms", "p0: odd; deadline_h inf and max_rtt_ms"),
+    ],
+)
+def test_a_reason_advises_in_the_words_of_a_job_file(told: str, said: str) -> None:
+    assert reason_words(told) == said
+
+
+@pytest.mark.parametrize("job", [{"deadline_h": 0.5}, {"user_region": "west", "max_rtt_ms": 40}])
+def test_no_reason_that_a_user_is_told_counts_in_a_problems_units(job: dict[str, Any]) -> None:
+    problem = problem_from_json(a_problem(jobs=[a_job(**job)], pools=[a_pool()], rtt_ms=RTT))
+    plan = decide(problem, Budget(cpu_s=1))
+    told = [row["text"] for row in waiting_rows(explain_unplaced(problem, plan, "j0"))]
+    assert told and not any(re.search(r"_h\b|_ms\b|\d h\b", text) for text in told)

@@ -46,7 +46,7 @@ def test_lesson_45_a_job_that_would_run_into_maintenance_is_told_what_helps() ->
     (reason,) = told.reasons
     assert reason.standing is Standing.MAINTENANCE
     assert reason.refusals[0].code is RefusalCode.MAINTENANCE
-    assert "maintenance from 3 h to 6 h (new power)" in reason.refusals[0].text
+    assert "maintenance from 3h to 6h (new power)" in reason.refusals[0].text
     assert told.advice is not None
     assert advice_words(told.advice, problem.jobs[0]) == "max_runtime 4h -> 3h"
     assert decided(a_window(3, 6), expected_runtime="1h", max_runtime="3h")[1].assignments

@@ -25,7 +25,7 @@ def test_both_delays_and_the_speed_count(deadline_h: float, *, allowed: bool) ->
     if not allowed:
         reason = reason_for(problem)
         assert reason is not None
-        assert "needs an end within 2.999 h, has an end in 3 h" in reason.text
+        assert "needs an end within 2h59m56s, has an end in 3h" in reason.text
         assert change_for(problem) == "deadline_h 2.999 -> 3"
 
 

@@ -45,11 +45,11 @@ def test_a_shorter_limit_is_advised_where_it_leaves_time_for_the_run() -> None:
     reason = reason_for(problem)
     assert reason is not None
     assert reason.text.endswith(
-        "needs until 48 h from now, has maintenance from 12 h to 14 h; max_runtime_h 12"
+        "needs until 2d from now, has maintenance from 12h to 14h; max_runtime_h 12"
     )
     assert change_for(problem) == "max_runtime_h 48 -> 12"
     too_long = problem_of(pools=[pool], jobs=[a_job(runtime_h=13)])
-    assert change_for(too_long) == "wait 14 h until the maintenance of p0 is over"
+    assert change_for(too_long) == "wait 14h until the maintenance of p0 is over"
 
 
 def test_a_copy_may_wait_in_the_queue_until_it_is_over() -> None:
