@@ -56,7 +56,8 @@ def too_large(job: Job, pool: Pool) -> tuple[Refusal, ...]:
         has = f"nodes of at most {_room(job, pool.when_empty) or slots(largest, job)}"
         return (Refusal(RefusalCode.REPLICA_TOO_LARGE, pool.name, needed, has),)
     if most < job.replicas:
-        needed, has = f"{job.replicas} x {slots(size, job)}", f"{most} x {size} when empty"
+        unit = slots(2, job).partition(" ")[2]  # of all replicas: many
+        needed, has = f"{job.replicas} x {size} {unit}", f"{most} x {size} when empty"
         needed += " on nodes of their own" if job.one_per_node else ""
         return (Refusal(RefusalCode.GANG_TOO_LARGE, pool.name, needed, has),)
     return ()

@@ -125,7 +125,7 @@ def test_a_gang_wants_as_many_nodes_as_it_has_members() -> None:
     refusal = refused(*decided(members(3), site))["kube"]
     assert refusal.code is RefusalCode.GANG_TOO_LARGE
     assert refusal.text.endswith(
-        "needs 3 x 1 accelerators on nodes of their own, has 2 x 1 when empty"
+        "needs 3 x 1 CPU slots on nodes of their own, has 2 x 1 when empty"
     )
     problem, plan = decided(members(2), apart(a_site("kube", 4, 0), "members"))
     assert plan.assignments == ()
