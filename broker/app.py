@@ -207,7 +207,8 @@ def _services(
         ids=backends.ids,
         control=control,
         settings=ApiSettings(
-            public_url=settings.public_api_url, typed_round_trips=_typed(settings),
+            public_url=settings.public_api_url,
+            typed_round_trips=_typed(settings),
             links=settings.data_links(),
         ),
         observer=observer,
@@ -215,9 +216,7 @@ def _services(
     )
 
 
-def _control(
-    ports: OfficePorts, office: Office, gateway: Callable[[], Gateway]
-) -> ControlService:
+def _control(ports: OfficePorts, office: Office, gateway: Callable[[], Gateway]) -> ControlService:
     projection, sites, ledger, clock = ports.projection, ports.sites, ports.ledger, ports.clock
     explainer = Explainer(office, projection, sites, ledger, clock, ports.typed_rtt_ms)
     trying = TrialPorts(projection, ledger, explainer.world, office.decide)
@@ -231,9 +230,7 @@ def _control(
 
 def _enrolment(settings: BrokerSettings, backends: Backends) -> Enrolment:
     reach = Reach(settings.public_session_addresses, settings.public_api_url)
-    return Enrolment(
-        backends.store, backends.keyring, backends.clock, backends.ids, lambda: reach
-    )
+    return Enrolment(backends.store, backends.keyring, backends.clock, backends.ids, lambda: reach)
 
 
 def _typed(settings: BrokerSettings) -> dict[tuple[str, str], TypedRoundTrip]:
@@ -254,9 +251,7 @@ async def serve(settings: BrokerSettings) -> None:
     gc.set_threshold(YOUNG_MAX, MIDDLE_MAX, OLD_MAX)
     clock, ids = SystemClock(), SystemIds()
     settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    keyring = Keyring.open(
-        settings.keys_dir, settings.federation, now_ms=clock.now_ms(), ids=ids
-    )
+    keyring = Keyring.open(settings.keys_dir, settings.federation, now_ms=clock.now_ms(), ids=ids)
     store = _open_store(settings, keyring, clock)
     ledger = await SqlLedger.open(settings.database_url, now_ms=clock.now_ms())
     blobs = DirectoryBlobs(settings.state_dir / "blobs")
@@ -275,9 +270,7 @@ async def serve(settings: BrokerSettings) -> None:
     def gateway(office: Office) -> Gateway:
         readers = ReportReaders(capacity_from, prices_from, round_trips_from, cache_from)
         gateways.append(
-            GrpcGateway(
-                Listening(settings.session_listen, credentials), office, readers, clock
-            )
+            GrpcGateway(Listening(settings.session_listen, credentials), office, readers, clock)
         )
         return gateways[0]
 
@@ -337,7 +330,7 @@ def _open_store(settings: BrokerSettings, keyring: Keyring, clock: Clock) -> Sto
     if settings.etcd_endpoints[0].startswith("http://"):
         return open_store(settings.etcd_endpoints)
     own = keyring.etcd_client(now_ms=clock.now_ms())
-    ca = settings.etcd_ca_file.read_bytes() if settings.etcd_ca_file else keyring.ca_bundle
+    ca = settings.etcd_ca() or keyring.ca_bundle
     return open_store(
         settings.etcd_endpoints,
         tls=Tls(ca, own.certificate_pem, own.key_pem),

@@ -185,6 +185,18 @@ class BrokerSettings(BaseModel):
         """Private keys, 0700."""
         return self.state_dir / "keys"
 
+    def etcd_ca(self) -> bytes:
+        """The CA of etcd's members (PEM); empty = our own. Raises SettingsError."""
+        if self.etcd_ca_file is None:
+            return b""
+        try:
+            return self.etcd_ca_file.read_bytes()
+        except OSError as problem:
+            raise SettingsError(
+                f"etcd_ca_file: {self.etcd_ca_file} cannot be read: {problem.strerror}; "
+                "deploy/etcd/certificates.sh makes it, and everybody may read it"
+            ) from problem
+
     @property
     def public_api_url(self) -> str:
         """Where the API is reached."""

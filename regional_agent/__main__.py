@@ -67,7 +67,10 @@ def join(
     from regional_agent.proxying import proxies
 
     state = _state(state_dir)
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        _fail(f"{state} cannot be made: {problem.strerror}; --state-dir names another place")
     door = enrol.Door(url, proxies(proxy, os.environ).to_url(url))
     try:
         identity = _do(enrol.join(door, token, ca_hash, state, replace=replace))
@@ -170,7 +173,7 @@ def status(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 @app.command()
 def jobs(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """The attempts at this site, ended ones too until the broker has them in its books."""
-    rows = _do(site_view.jobs(_state(state_dir)))
+    rows = _do(site_view.jobs_here(_state(state_dir)))
     if as_json:
         _print_json(rows)
     else:
@@ -185,11 +188,7 @@ def logs(
     state_dir: StateDir = None,
 ) -> None:
     """Print a log as it lies at this site."""
-    _do(
-        site_view.print_log(
-            _state(state_dir), (uid, stream), sys.stdout.buffer, follow=follow
-        )
-    )
+    _do(site_view.print_log(_state(state_dir), (uid, stream), sys.stdout.buffer, follow=follow))
 
 
 @app.command()

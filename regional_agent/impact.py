@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from regional_agent.site_view import SiteProblem, keeper_pid
+from regional_agent.site_view import SiteProblem, keeper_pid, refuse_elsewhere
 from regional_agent.status import is_running, read_status
 
 
@@ -56,6 +56,7 @@ class Impact:
 
 async def impact(state: Path, measure_s: float, monotonic_s: Callable[[], float]) -> Impact:
     """Measure. Raises SiteProblem where nothing runs."""
+    refuse_elsewhere(state)
     known = read_status(state)
     pids = {"agent": int(known["pid"])} if known and is_running(known) else {}
     keeper = await keeper_pid(state)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOG_PIECE_BYTES = 256 * 1024
 FOLLOW_S = 0.2
+JOURNAL = "journal.db"
 
 
 class SiteProblem(Exception):
@@ -113,7 +114,10 @@ def status_text(shown: Mapping[str, Any]) -> str:
     """The same for people."""
     agent, keeper = shown["agent"], shown["keeper"]
     if not shown["cluster"]:
-        return f"no identity in {shown['state_dir']}; run: tradewind-agent join"
+        return (
+            f"no identity in {shown['state_dir']}; run: tradewind-agent join, or name the agent's "
+            "directory with --state-dir"
+        )
     lines = [
         f"cluster      {shown['cluster']} ({shown['region']})",
         f"certificate  until {format_utc(shown['certificate_expires_ms'])}",
@@ -137,6 +141,14 @@ def status_text(shown: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def refuse_elsewhere(state: Path) -> None:
+    """Raises SiteProblem where no agent ever was: nothing there is not the same as no jobs."""
+    if not any((has_identity(state), attempts_dir(state).exists(), (state / JOURNAL).exists())):
+        raise SiteProblem(
+            f"no agent's state in {state}; --state-dir or TRADEWIND_AGENT_STATE names the directory"
+        )
+
+
 async def jobs(state: Path) -> list[dict[str, Any]]:
     """Every attempt the keeper holds, or, without one, what the agent knows or whose order lies
     here."""
@@ -148,6 +160,12 @@ async def jobs(state: Path) -> list[dict[str, Any]]:
     if not keeper.answers and attempts_dir(state).exists():
         by_uid = {entry.name: {} for entry in attempts_dir(state).iterdir() if entry.is_dir()}
     return [_job(state, uid, by_uid[uid]) for uid in sorted(by_uid)]
+
+
+async def jobs_here(state: Path) -> list[dict[str, Any]]:
+    """The same for a person, who may have named another directory. Raises SiteProblem."""
+    refuse_elsewhere(state)
+    return await jobs(state)
 
 
 def _as_agent_says(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,10 +220,9 @@ def jobs_text(rows: list[dict[str, Any]]) -> str:
 # Logs and ends ---------------------------------------------------------------------------------
 
 
-async def print_log(
-    state: Path, which: tuple[str, str], out: BinaryIO, *, follow: bool
-) -> None:
+async def print_log(state: Path, which: tuple[str, str], out: BinaryIO, *, follow: bool) -> None:
     """Write a log to `out`; `which` is an attempt or job, and a stream or nothing."""
+    refuse_elsewhere(state)
     uid = await resolve(state, which[0])
     scheduler = open_scheduler(state)
     try:
@@ -234,6 +251,7 @@ async def _first_stream(scheduler: SiteScheduler, uid: str) -> str:
 
 async def kill(state: Path, name: str, grace_s: int) -> str:
     """Tell an attempt to stop; returns its uid."""
+    refuse_elsewhere(state)
     uid = await resolve(state, name)
     try:
         return str(await ask_agent(state, "stop", uid=uid, grace_s=grace_s))
@@ -264,6 +282,7 @@ async def resolve(state: Path, name: str) -> str:
 
 async def leave(state: Path, *, force: bool) -> dict[str, Any]:
     """End the keeper and remove the identity. Raises SiteProblem while something runs."""
+    refuse_elsewhere(state)
     if is_running(read_status(state)):
         raise SiteProblem("the agent runs; stop it first")
     from regional_agent.site_scheduler import has_batch_system

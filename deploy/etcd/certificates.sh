@@ -47,4 +47,7 @@ if [ ! -e server.key ]; then
 fi
 
 openssl x509 -in "$keys/ca.pem" -out clients-ca.crt
+# Certificates are no secret: the broker, another user than etcd, reads the one of the CA.
+chmod 755 .
+chmod 644 ./*.crt
 echo "etcd_ca_file: $(pwd)/etcd-ca.crt"

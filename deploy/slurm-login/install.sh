@@ -4,7 +4,7 @@
 #   install.sh --join 'tradewind-agent join https://... --token ... --ca-hash ...' [options]
 #
 #   --join COMMAND   what `tradewind clusters invite` printed; left out: the agent has joined already
-#   --package WHAT   what pip installs (default: tradewind[agent])
+#   --package WHAT   what pip installs (default: the checkout this kit lies in, else tradewind[agent])
 #   --agent PATH     an agent that is installed already; then nothing is installed
 #   --proxy URL      HTTP proxy to go out through
 #   --no-cron        write no line into the crontab; print it
@@ -12,7 +12,10 @@
 # May be run again at any time: what is done already is left alone.
 set -eu
 
-join= package='tradewind[agent]' agent= proxy= cron=yes
+checkout=$(cd "$(dirname "$0")/../.." && pwd)
+package='tradewind[agent]'
+[ ! -e "$checkout/pyproject.toml" ] || package="$checkout[agent]"
+join= agent= proxy= cron=yes
 while [ $# -gt 0 ]; do
     case $1 in
         --join) join=$2; shift ;;

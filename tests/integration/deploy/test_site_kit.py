@@ -137,3 +137,19 @@ def test_root_is_sent_away(tmp_path):
 def test_the_files_it_lays_are_ones_the_agent_takes(tmp_path):
     assert load_settings(tmp_path, KIT / "agent.yaml").slurm is not None
     load_site_policy(KIT / "site.yaml", named=True)
+
+
+def test_a_kit_in_a_checkout_installs_that_checkout(home):
+    home._write("python3.11", 'mkdir -p "$3/bin" 2>/dev/null; echo "$@" >> "$HOME/ran"')
+    for name in ("python3.13", "python3.12"):
+        home._write(name, "exit 1")
+    copied = home.path / "alone/deploy/slurm-login"
+    shutil.copytree(KIT, copied)
+    for kit, package in ((KIT, f"{ROOT}[agent]"), (copied, "tradewind[agent]")):
+        shutil.rmtree(home.path / ".local", ignore_errors=True)
+        tool = home.path / ".local/share/tradewind/bin/python"
+        tool.parent.mkdir(parents=True)
+        tool.write_text('#!/bin/sh\necho "$@" > "$HOME/installed"\n')
+        tool.chmod(0o755)
+        home.run(kit / "install.sh")
+        assert (home.path / "installed").read_text().split()[-1] == package

@@ -26,3 +26,17 @@ def test_a_look_at_the_site_loads_neither_session_nor_schedulers(
     loaded = {name.split(".")[0] for name in ran.stderr.rpartition("LOADED ")[2].split()}
     assert "regional_agent" in loaded
     assert not loaded & {"grpc", "google", "aiohttp", "psutil", "rich"}
+
+
+@pytest.mark.parametrize(
+    "words", [["jobs"], ["logs", "j1"], ["kill", "j1"], ["leave"], ["impact", "--measure", "1s"]]
+)
+def test_a_directory_that_no_agent_has_is_not_one_without_jobs(
+    words: list[str], tmp_path: Path
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "regional_agent", *words, "--state-dir", str(tmp_path)],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"tradewind-agent: no agent's state in {tmp_path}; --state-dir ")
