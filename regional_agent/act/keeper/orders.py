@@ -55,6 +55,8 @@ class Order:
     features: tuple[str, ...] = ()
     extras: tuple[tuple[str, int], ...] = ()
     keep: tuple[str, ...] = ()
+    one_node: bool = False
+    own_nodes: bool = False
 
     @property
     def wanted(self) -> Runs:
@@ -121,6 +123,8 @@ def order_of(body: dict[str, Any]) -> Order:
             features=tuple(str(wish) for wish in body.get("features", ())),
             extras=tuple((str(name), int(each)) for name, each in body.get("extras", ())),
             keep=tuple(map(str, body.get("keep", ()))),
+            one_node=bool(body.get("one_node")),
+            own_nodes=bool(body.get("own_nodes")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise BadOrder(f"not an order: {error!r}") from error
@@ -151,4 +155,6 @@ def order_json(order: Order) -> dict[str, Any]:
         "features": list(order.features),
         "extras": [[name, each] for name, each in order.extras],
         "keep": list(order.keep),
+        "one_node": order.one_node,
+        "own_nodes": order.own_nodes,
     }

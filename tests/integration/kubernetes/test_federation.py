@@ -130,3 +130,27 @@ def test_jobs_whose_end_is_on_record_are_let_go(federation: KubernetesFederation
         return [j["metadata"]["name"] for j in jobs if FINALIZER in j["metadata"]["finalizers"]]
 
     until(lambda: not held(), WITHIN_S, "no finalizer is left")
+
+
+def test_tasks_on_nodes_of_their_own_are_as_many_as_nodes(
+    federation: KubernetesFederation,
+) -> None:
+    federation.server.cluster.add_node("node-2")
+
+    def both() -> bool:
+        return bool(federation.clusters()[0]["pools"][0]["nodes"] == 2)
+
+    until(both, WITHIN_S, "the second node is told of")
+    spread = {"placement": {"spread": "node"}}
+    (job,) = federation.submit([card_job(federation, 1, array="0-5", **spread)], "apart")
+    store, most = federation.server.cluster.store, Counter[str]()
+
+    def watched() -> bool:
+        nonlocal most
+        live = [p for p in list(store.pods.values()) if p["status"]["phase"] == "Running"]
+        most |= Counter(p["spec"]["nodeName"] for p in live)
+        return all(federation.marks()[f"end {job}/{task}"] for task in range(6))
+
+    until(watched, WITHIN_S, "all tasks have run")
+    assert outcome(federation.wait([job], WITHIN_S)[job])["kind"] == "succeeded"
+    assert most == {"node-1": 1, "node-2": 1}

@@ -81,6 +81,16 @@ async def test_another_attempt_of_the_job_waits_for_a_node_and_another_job_does_
     assert max(site.most.values()) == 2, "each job on its own, beside the other"
 
 
+async def test_further_tasks_are_apart_too_after_a_restart_of_the_agent(site: Site) -> None:
+    tasks = Runs.of([(0, 1)])
+    await site.submit("more-1", own_nodes=True, tasks=tasks, width=2)
+    site.scheduler = await site.rig.open()
+    answer = await site.scheduler.set_slice("more-1", Runs.of([(0, 5)]), 2)
+    assert isinstance(answer, Runs) and answer.count > tasks.count
+    await site.until_ended("more-1")
+    assert site.most == {"node-1": 1, "node-2": 1}
+
+
 async def test_members_of_a_gang_are_apart(site: Site) -> None:
     await site.submit("gang-1", replicas=2, own_nodes=True)
     await site.until_ended("gang-1")
