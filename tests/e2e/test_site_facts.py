@@ -171,9 +171,7 @@ def test_no_more_than_its_share_of_a_policy_goes_to_spot(laptop: Laptop) -> None
     place = {"clusters": ["eu-west"], "spot": True, "policy": "half"}
     kept = {"path": "/shared/ckpt", "interval": "5m"}
     big = {"cpus": 2}  # and long: it saves more than the node is worth that it would break
-    asked = Asked(
-        laptop, placement=place, checkpoint=kept, resources=big, max_runtime="24h"
-    )
+    asked = Asked(laptop, placement=place, checkpoint=kept, resources=big, max_runtime="24h")
     jobs = [asked.submit() for _ in range(4)]
 
     def pools() -> list[str]:
@@ -326,6 +324,20 @@ def test_tasks_spread_over_regions(laptop: Laptop) -> None:
 
     until(lambda: places() == ["eu-west", "us-east"], 40, "a task in each region")
     laptop.ok("cancel", job)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"array": "0-2"}, {"resources": {"replicas": 2, "cpus": 1}}], ids=["array", "gang"]
+)
+def test_hosts_keep_nothing_apart_by_nodes_and_say_so(
+    laptop: Laptop, changes: dict[str, Any]
+) -> None:
+    """All pools of a host are that host."""
+    table = Asked(laptop, placement={"spread": "node"}, **changes).table()
+    assert not any(row["chosen"] for row in table.values())
+    code, text = why_not(table, "us-east/cpu")
+    assert code == "unsupported" and "scheduler process, which does not" in text
+    assert "leave out placement.spread" in text
 
 
 def test_a_job_does_not_start_before_maintenance_that_it_would_run_into(laptop: Laptop) -> None:

@@ -45,7 +45,8 @@ def _refusals(beside: Beside) -> Iterator[Refusal]:
 
 def nodes_taken(job: Job, pool: str, free: int) -> Refusal:
     """Why a copy does not start where its replicas might, could they share nodes."""
-    needed = f"{job.replicas} nodes without another of its replicas"
+    needed = "a node" if job.replicas == 1 else f"{job.replicas} nodes"
+    needed += " without another of its replicas"
     return Refusal(RefusalCode.NODES_TAKEN, pool, needed, f"{free}", "let them share nodes")
 
 

@@ -41,6 +41,11 @@ from regional_agent.session.ledger import Place
 
 PROTOCOL_FENCE = 2
 """The protocol of the first keeper that keeps contact deadlines."""
+_FEATURES = frozenset({Feature.ARRAY, Feature.GANG, Feature.SET_SLICE, Feature.MAX_RUNTIME,
+                       Feature.MEMORY_LIMIT, Feature.LIVE_LOGS, Feature.LIVE_USAGE, Feature.ADOPT,
+                       Feature.FENCE, Feature.SANDBOX, Feature.ONE_NODE, Feature.PARTS,
+                       Feature.IMAGES, Feature.CONTROL_GROUPS})  # fmt: skip
+"""Where the host allows them. Nothing and nobody is kept apart by nodes: all pools are one host."""
 UNKNOWN = LocalState("", Phase.UNKNOWN, TaskStates(Runs(), Runs()))
 
 
@@ -70,7 +75,7 @@ class ProcessScheduler:
         keeper may be another one, and older than this agent."""
         hello = await self._ask("hello")
         self._groups = self._why_no_groups(hello)
-        missing = {Feature.QUEUE, Feature.SINGLE_GANGS}
+        missing: set[Feature] = set()
         if hello["protocol"] < PROTOCOL_FENCE:
             missing.add(Feature.FENCE)
         if self._groups:
@@ -79,7 +84,7 @@ class ProcessScheduler:
             missing.add(Feature.SANDBOX)
         if self._settings.images is None or not hello.get("images"):
             missing.add(Feature.IMAGES)
-        return Capabilities("process", frozenset(Feature) - missing)
+        return Capabilities("process", _FEATURES - missing)
 
     def _why_no_groups(self, hello: Mapping[str, Any]) -> str:
         """Why jobs get no control groups; empty if they do."""
@@ -229,9 +234,7 @@ class ProcessScheduler:
         sandbox, env = self._settings.isolation.of(network=network), self._settings.env
         if unpacked is not None and self._settings.images is not None:
             sandbox = self._settings.images.sandbox
-            sandbox = replace(
-                sandbox, root=str(unpacked.root), network=sandbox.network or network
-            )
+            sandbox = replace(sandbox, root=str(unpacked.root), network=sandbox.network or network)
             # Paths of the machine are none of the image.
             env = (*(pair for pair in env if pair[0] != "PATH"), *unpacked.env)
         return Order(

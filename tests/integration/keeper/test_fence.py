@@ -26,6 +26,11 @@ async def test_a_keeper_says_that_it_keeps_deadlines(site: Site) -> None:
     assert Feature.FENCE in (await site.scheduler.capabilities()).features
 
 
+async def test_a_host_says_that_it_has_no_nodes_to_keep_apart_by(site: Site) -> None:
+    features = (await site.scheduler.capabilities()).features
+    assert not features & {Feature.MEMBERS_APART, Feature.TASKS_APART}
+
+
 async def test_without_contact_a_job_is_stopped_and_says_why(site: Site) -> None:
     began_s = since_boot_s()
     pid = await started(site)
