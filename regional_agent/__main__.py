@@ -47,6 +47,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _T = TypeVar("_T")
+Attempt = Annotated[
+    str,
+    typer.Argument(metavar="ATTEMPT", help="An attempt, or a job with one attempt here."),
+]
 
 
 @app.command()
@@ -182,7 +186,7 @@ def jobs(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def logs(
-    uid: Annotated[str, typer.Argument(help="An attempt, or a job with one attempt here.")],
+    uid: Attempt,
     stream: Annotated[str, typer.Option(help="Which log; the first one if left out.")] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until it is complete.")] = False,
     state_dir: StateDir = None,
@@ -193,13 +197,15 @@ def logs(
 
 @app.command()
 def kill(
-    uid: Annotated[str, typer.Argument(help="An attempt, or a job with one attempt here.")],
-    grace_s: Annotated[int, typer.Option(help="Seconds between SIGTERM and SIGKILL.")] = 10,
+    uid: Attempt,
+    grace: site_cli.Grace = "10s",
+    grace_s: Annotated[int | None, typer.Option(hidden=True, min=0)] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """End an attempt at this site; the broker is told that it was cancelled here."""
-    ended = _do(site_view.kill(_state(state_dir), uid, grace_s))
+    wait_s = site_cli.seconds("--grace", grace) if grace_s is None else grace_s
+    ended = _do(site_view.kill(_state(state_dir), uid, wait_s))
     if as_json:
         _print_json({"uid": ended})
     else:

@@ -24,9 +24,7 @@ StateDir = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
 Reason = Annotated[str, typer.Option("--reason", help="Told to the broker and to users.")]
-Grace = Annotated[
-    str, typer.Option("--grace", help="Between SIGTERM and SIGKILL, such as 5m.")
-]
+Grace = Annotated[str, typer.Option("--grace", help="Between SIGTERM and SIGKILL, such as 5m.")]
 EXIT_FAULT = 1
 EXIT_USAGE = 2
 
@@ -63,7 +61,8 @@ def drain(
 
 def evict(
     attempts: Annotated[
-        list[str] | None, typer.Argument(help="Attempts or jobs; none: all, and pause.")
+        list[str] | None,
+        typer.Argument(metavar="ATTEMPT", help="Attempts or jobs; none: all, and pause."),
     ] = None,
     grace: Grace = "5m",
     reason: Reason = "",

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from federation.environment import Clock
+from federation.site_limits import user_of
+from federation.tickets import accepted_subject
 from regional_agent.control_socket import ControlServer
 from regional_agent.session.held import Held
 from regional_agent.session.inputs import Input, RulesChanged, SiteStops
@@ -153,6 +155,7 @@ def _shown(held: Held) -> dict[str, Any]:
         "uid": held.uid,
         "job": held.job,
         "tenant": held.tenant,
+        "user": user_of(accepted_subject(held.ticket)),
         "phase": phase,
         "outcome": last,
         "stopping": held.stop_why if held.live else "",

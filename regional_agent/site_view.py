@@ -21,6 +21,7 @@ from regional_agent.identity import (
     identity_directory,
     load_identity,
 )
+from regional_agent.site_state import OPEN, SiteState, read_site_state
 from regional_agent.status import is_running, read_status
 
 if TYPE_CHECKING:
@@ -107,7 +108,16 @@ async def status(state: Path) -> dict[str, Any]:
         "certificate_expires_ms": identity.facts.not_after_ms if identity else 0,
         "agent": {"running": is_running(known), **(known or {})},
         "keeper": {"running": keeper.answers, "pid": keeper.pid, "live": len(live)},
+        "site": _site(read_site_state(state), known or {}),
     }
+
+
+def _site(wanted: SiteState, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What the site's people want now, from their file; hours that are closed, from the agent."""
+    state, reason = wanted.state, wanted.text
+    if state == OPEN and known.get("site_state") == "blackout" and is_running(dict(known)):
+        state, reason = "blackout", known.get("site_reason") or ""
+    return {"state": state, "reason": reason, "banned": sorted(wanted.bans)}
 
 
 def status_text(shown: Mapping[str, Any]) -> str:
@@ -130,9 +140,13 @@ def status_text(shown: Mapping[str, Any]) -> str:
         lines.append(f"agent        pid {agent['pid']}, no session: {agent.get('reason')}")
     running = f"pid {keeper['pid']}, {keeper['live']} attempts" if keeper["running"] else "none"
     lines.append(f"keeper       {running}")
+    site = shown["site"]
+    if site["state"] != OPEN:
+        why = f": {site['reason']}" if site["reason"] else ""
+        lines.append(f"site         {site['state']}{why}")
+    if site["banned"]:
+        lines.append(f"banned       {', '.join(site['banned'])}")
     if agent["running"]:
-        if agent.get("site_state", "open") != "open":
-            lines.append(f"site         {agent['site_state']}: {agent.get('site_reason') or '-'}")
         if agent.get("site_fault"):
             lines.append(f"site rules   {agent['site_fault']}; the ones before hold")
         for name, accelerator, free, total in agent.get("pools", []):
@@ -151,15 +165,25 @@ def refuse_elsewhere(state: Path) -> None:
 
 async def jobs(state: Path) -> list[dict[str, Any]]:
     """Every attempt the keeper holds, or, without one, what the agent knows or whose order lies
-    here."""
+    here. Who submitted, and why an attempt was stopped, only a running agent knows."""
     keeper = await keeper_seen(state)
     by_uid = {a["uid"]: a for a in keeper.attempts}
-    if not keeper.answers:
-        with contextlib.suppress(AgentAway, AgentRefused):
-            return [_as_agent_says(row) for row in await ask_agent(state, "attempts")]
+    known: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(AgentAway, AgentRefused):
+        known = {row["uid"]: row for row in await ask_agent(state, "attempts")}
+    if not keeper.answers and known:
+        return [_as_agent_says(row) for row in known.values()]
     if not keeper.answers and attempts_dir(state).exists():
         by_uid = {entry.name: {} for entry in attempts_dir(state).iterdir() if entry.is_dir()}
-    return [_job(state, uid, by_uid[uid]) for uid in sorted(by_uid)]
+    return [_with(_job(state, uid, by_uid[uid]), known.get(uid)) for uid in sorted(by_uid)]
+
+
+def _with(row: dict[str, Any], known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the keeper saw, with what the agent knows of it: to the keeper each stop is alike."""
+    if known is None:
+        return row
+    outcome = known["outcome"] if row["outcome"] else ""
+    return row | {"user": known["user"], "outcome": outcome or row["outcome"]}
 
 
 async def jobs_here(state: Path) -> list[dict[str, Any]]:
@@ -171,7 +195,7 @@ async def jobs_here(state: Path) -> list[dict[str, Any]]:
 def _as_agent_says(row: Mapping[str, Any]) -> dict[str, Any]:
     unknown = {"exit": None, "running": 0, "unstarted": 0}
     times = {"submitted_ms": row["accepted_ms"], "started_ms": row["started_ms"]}
-    names = ("uid", "job", "tenant", "phase", "outcome", "ended_ms")
+    names = ("uid", "job", "tenant", "user", "phase", "outcome", "ended_ms")
     return {name: row[name] for name in names} | unknown | times
 
 
@@ -185,6 +209,7 @@ def _job(state: Path, uid: str, seen: Mapping[str, Any]) -> dict[str, Any]:
         "uid": uid,
         "job": order.get("job", ""),
         "tenant": order.get("tenant", ""),
+        "user": "",
         "phase": seen.get("phase", "unknown: no keeper runs"),
         "outcome": outcome[0] if outcome else "",
         "exit": outcome[1] if outcome else None,
@@ -204,12 +229,13 @@ def jobs_text(rows: list[dict[str, Any]]) -> str:
     """The same as a table."""
     if not rows:
         return "no attempts here"
-    head = ("ATTEMPT", "TENANT", "PHASE", "OUTCOME", "STARTED")
+    head = ("ATTEMPT", "TENANT", "USER", "PHASE", "OUTCOME", "STARTED")
     table = [head]
     for row in rows:
         outcome = row["outcome"] + (f"({row['exit']})" if row["exit"] else "")
         started = format_utc(row["started_ms"]) if row["started_ms"] else "-"
-        table.append((row["uid"], row["tenant"], row["phase"], outcome or "-", started))
+        who = (row["tenant"] or "-", row["user"] or "-")
+        table.append((row["uid"], *who, row["phase"], outcome or "-", started))
     widths = [max(len(line[i]) for line in table) for i in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

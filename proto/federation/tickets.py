@@ -132,6 +132,14 @@ def read_ticket(raw: bytes, keys: Mapping[str, bytes]) -> Ticket | Refusal:
     return _decode(signed[head:])
 
 
+def accepted_subject(raw: bytes) -> str:
+    """Who submitted, of a ticket whose signature was checked when it was accepted; "" = none in
+    it. For people to look at: nothing is decided by it.
+    """
+    found = _decode(raw[len(_MAGIC) + 16 : -_SIGNATURE_BYTES])
+    return found.subject if isinstance(found, Ticket) else ""
+
+
 def open_ticket(
     raw: bytes,
     keys: Mapping[str, bytes],
@@ -148,13 +156,9 @@ def open_ticket(
     if isinstance(ticket, Refusal):
         return ticket
     if ticket.cluster != cluster:
-        return Refusal(
-            RefusalCode.WRONG_CLUSTER, ticket.uid, f"cluster {ticket.cluster}", cluster
-        )
+        return Refusal(RefusalCode.WRONG_CLUSTER, ticket.uid, f"cluster {ticket.cluster}", cluster)
     if ticket.epoch < epoch_min:
-        return Refusal(
-            RefusalCode.STALE_EPOCH, ticket.uid, f"epoch {epoch_min}", str(ticket.epoch)
-        )
+        return Refusal(RefusalCode.STALE_EPOCH, ticket.uid, f"epoch {epoch_min}", str(ticket.epoch))
     if now_ms > ticket.not_after_ms:
         late_s = -(-(now_ms - ticket.not_after_ms) // 1000)
         return Refusal(

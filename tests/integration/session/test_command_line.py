@@ -45,7 +45,7 @@ async def test_site_commands_work_with_and_without_a_broker(broker, state):
         assert row["phase"] == "running"
         code, out, _ = await cli("logs", "j1", *where)
         assert (code, out) == (0, "here\n")
-        code, out, _ = await cli("kill", "j1-1", "--grace-s", "1", *where)
+        code, out, _ = await cli("kill", "j1-1", "--grace", "1s", *where)
         assert code == 0
         code, _, err = await cli("logs", "j2", *where)
         assert code == 1 and err == "tradewind-agent: no attempt j2 at this site\n"

@@ -33,10 +33,15 @@ async def test_pause_evict_resume_and_ban_reach_the_broker_and_hold(broker, stat
         await broker.connected("eu")
         await broker.run("j1-1", SLEEP)
         await broker.event("j1-1", ev.Started)
+        code, out, _ = await cli("jobs", *where)
+        head, row = (line.split() for line in out.splitlines())
+        assert dict(zip(head, row, strict=False))["USER"] == "ann", "whom ban takes"
         code, out, _ = await cli("pause", "--reason", "cooling", "--json", *where)
         said = json.loads(out)
         assert code == 0 and said["agent_running"] and said["state"] == "paused"
         assert [row["uid"] for row in said["left"]] == ["j1-1"]
+        code, out, _ = await cli("status", *where)
+        assert "site         paused: cooling\n" in out, "at once, not with the agent's next news"
         report = await told(broker, lambda c: c.state == "paused", "a paused report")
         assert report.state_reason == "cooling" and free(report) == 0
         await broker.run("j2-1", SLEEP)
@@ -48,6 +53,8 @@ async def test_pause_evict_resume_and_ban_reach_the_broker_and_hold(broker, stat
         ended = await broker.event("j1-1", ev.Ended)
         assert ended.outcome.kind is OutcomeKind.PREEMPTED
         assert "evicted by the site" in ended.outcome.text
+        code, out, _ = await cli("jobs", "--json", *where)
+        assert [row["outcome"] for row in json.loads(out) if row["uid"] == "j1-1"] == ["preempted"]
 
         await cli("ban", "ann", *where)
         await cli("resume", *where)
@@ -93,6 +100,8 @@ async def test_an_eviction_without_an_agent_is_told_when_it_is_back(broker, stat
     await agent.kill(9)
     code, out, _ = await cli("evict", "--grace", "1s", "--reason", "fire", *where)
     assert code == 0 and "no agent runs" in out
+    code, out, _ = await cli("status", *where)
+    assert code == 1 and "site         paused: fire, everything is evicted" in out
     await agent.start()
     try:
         ended = await broker.event("j1-1", ev.Ended)
