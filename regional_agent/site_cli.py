@@ -41,9 +41,16 @@ def resume(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 def drain(
     deadline: Annotated[
-        str, typer.Option(help="By when it is to be empty: 2h from now, or an RFC 3339 time.")
-    ] = "24h",
-    grace: Grace = "5m",
+        str | None,
+        typer.Option(
+            help="By when it is to be empty: 2h from now, or an RFC 3339 time; else that of the "
+            "drain that is on, else 24h.",
+        ),
+    ] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(help="Between SIGTERM and SIGKILL; else that of the drain that is on, or 5m."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until nothing is left.")] = False,
     reason: Reason = "",
     state_dir: StateDir = None,
@@ -51,9 +58,10 @@ def drain(
 ) -> None:
     """Take nothing new, and send away what runs at the deadline; again: shows what is left."""
     now_ms = _now_ms()
-    deadline_ms = _deadline_ms(deadline, now_ms)
+    deadline_ms = None if deadline is None else _deadline_ms(deadline, now_ms)
+    grace_s = None if grace is None else seconds("--grace", grace)
     state = state_of(state_dir)
-    changed = site_commands.drain(state, now_ms, deadline_ms, seconds("--grace", grace), reason)
+    changed = site_commands.drain(state, now_ms, deadline_ms, grace_s, reason)
     _show(changed, as_json=as_json)
     if wait:
         run_or_fail(site_commands.wait_empty(state))

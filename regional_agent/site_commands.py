@@ -77,9 +77,9 @@ async def resume(state_dir: Path, now_ms: int) -> Outcome:
 
 
 async def drain(
-    state_dir: Path, now_ms: int, deadline_ms: int, grace_s: int, reason: str
+    state_dir: Path, now_ms: int, deadline_ms: int | None, grace_s: int | None, reason: str
 ) -> Outcome:
-    """Take nothing new; what runs at the deadline goes elsewhere."""
+    """Take nothing new; what runs at the deadline goes elsewhere. None: as it is, or as usual."""
     return await _changed(
         state_dir, lambda before: draining(before, now_ms, deadline_ms, grace_s, reason)
     )
@@ -91,9 +91,7 @@ async def evict(
     """Stop these attempts, or all of them, so that they run elsewhere."""
     _refuse_no_site(state_dir)
     uids = tuple([await site_view.resolve(state_dir, name) for name in names])
-    done = await _changed(
-        state_dir, lambda before: evicting(before, now_ms, uids, grace_s, reason)
-    )
+    done = await _changed(state_dir, lambda before: evicting(before, now_ms, uids, grace_s, reason))
     if not done.agent:
         await _stop_at_keeper(state_dir, uids, grace_s)
     return done

@@ -22,6 +22,7 @@ FILE = "site-state.json"
 LOCK = "site-state.lock"
 OPEN, PAUSED, DRAINING = "open", "paused", "draining"
 GRACE_S = 300
+DRAIN_MS = 86_400_000
 EVICTED_KEPT_MS = 7 * 86_400_000
 
 
@@ -85,11 +86,21 @@ def resumed(before: SiteState, now_ms: int) -> SiteState:
 
 
 def draining(
-    before: SiteState, now_ms: int, deadline_ms: int, grace_s: int, reason: str
+    before: SiteState, now_ms: int, deadline_ms: int | None, grace_s: int | None, reason: str
 ) -> SiteState:
-    """Nothing new, and what runs at the deadline is evicted."""
-    drained = _stated(before, DRAINING, now_ms, reason)
-    return replace(drained, deadline_ms=deadline_ms, grace_s=grace_s)
+    """Nothing new, and what runs at the deadline is evicted.
+
+    What is left out stays as a drain that is on has it: to look again puts no deadline off.
+    """
+    is_on = before.state == DRAINING and before.deadline_ms > 0
+    usual = before if is_on else SiteState(deadline_ms=now_ms + DRAIN_MS)
+    drained = _stated(before, DRAINING, now_ms, reason or usual.reason)
+    return replace(
+        drained,
+        since_ms=before.since_ms if is_on else now_ms,
+        deadline_ms=usual.deadline_ms if deadline_ms is None else deadline_ms,
+        grace_s=usual.grace_s if grace_s is None else grace_s,
+    )
 
 
 def evicting(
@@ -120,9 +131,7 @@ def unbanned(before: SiteState, name: str) -> SiteState:
 
 
 def _stated(before: SiteState, state: str, now_ms: int, reason: str) -> SiteState:
-    return SiteState(
-        state, reason, now_ms, evictions=before.evictions, bans=before.bans
-    )
+    return SiteState(state, reason, now_ms, evictions=before.evictions, bans=before.bans)
 
 
 def read_site_state(state_dir: Path) -> SiteState:

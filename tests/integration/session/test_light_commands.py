@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,17 @@ def test_a_directory_that_no_agent_has_is_not_one_without_jobs(
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(f"tradewind-agent: no agent's state in {tmp_path}; --state-dir ")
+
+
+def test_a_second_look_at_a_drain_does_not_put_its_deadline_off(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+
+    def drain(*words: str) -> int:
+        ran = subprocess.run(
+            [sys.executable, "-m", "regional_agent", "drain", *words, "--json"]
+            + ["--state-dir", str(tmp_path)],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return int(json.loads(ran.stdout)["deadline_ms"])
+
+    assert drain("--deadline", "2h") == drain()

@@ -34,6 +34,18 @@ def test_lesson_49_a_drain_has_a_deadline_after_which_everything_goes():
     assert not drained.everything_goes(899) and drained.everything_goes(900)
 
 
+def test_a_drain_that_is_called_again_keeps_its_deadline():
+    first = st.draining(st.SiteState(), 1_000, 5_000, 60, "cooling")
+    again = st.draining(first, 2_000, None, None, "")
+    assert again == first, "to look at what is left changes nothing"
+    later = st.draining(first, 2_000, 9_000, 30, "power")
+    assert (later.deadline_ms, later.grace_s, later.reason) == (9_000, 30, "power")
+    usual = st.draining(st.SiteState(), 1_000, None, None, "")
+    assert (usual.deadline_ms, usual.grace_s) == (1_000 + 86_400_000, 300)
+    paused_before = st.draining(st.paused(first, 2_000, "x"), 3_000, None, None, "")
+    assert paused_before.deadline_ms == 3_000 + 86_400_000, "a drain that is over is no drain"
+
+
 def test_a_file_that_cannot_be_read_pauses_the_site(tmp_path):
     (tmp_path / st.FILE).write_text("{")
     read = st.read_site_state(tmp_path)
