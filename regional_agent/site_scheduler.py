@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federation.environment import Clock
-from regional_agent.act.carry.server import CarryServer
 from regional_agent.act.images import find_images
 from regional_agent.act.isolation import (
     AUTO,
@@ -111,7 +110,11 @@ def local_site(
     if settings.kubernetes is not None:
         api = KubernetesApi(settings.kubernetes)
         carry = settings.kubernetes.carry if follow else None
-        carrying = CarryServer(settings.state_dir, carry, clock) if carry else None
+        carrying = None
+        if carry is not None:
+            from regional_agent.act.carry.server import CarryServer  # a web server, else not needed
+
+            carrying = CarryServer(settings.state_dir, carry, clock)
         cluster = Kubernetes(api, carrying)
         jobs_find = replace(batch, env=settings.env)  # and the PATH of the image they run in
         scheduler = _OfPods(jobs_find, cluster, clock, reached, cluster.close)

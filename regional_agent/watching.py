@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from federation.log_lines import put_fields
 from federation.otlp import open_spans
@@ -17,6 +16,9 @@ from regional_agent.session.events import Accepted, Ended, Event, Refused, Start
 from regional_agent.session.held import Held
 from regional_agent.settings import AgentSettings
 from regional_agent.status import Status
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _log = logging.getLogger("tradewind.attempts")
 _LOGGED = (Accepted, Refused, Started, Ended)
@@ -48,6 +50,8 @@ class Watching:
         if not self._listen:
             return
         host, _, port = self._listen.rpartition(":")
+        from aiohttp import web  # 2 MiB that an agent without a listener need not hold
+
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
@@ -60,6 +64,8 @@ class Watching:
         return list(self._runner.addresses) if self._runner else []
 
     async def _answer(self, _: web.Request) -> web.Response:
+        from aiohttp import web
+
         return web.Response(body=self.metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
     def told(self, event: Event) -> None:

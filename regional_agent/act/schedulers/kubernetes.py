@@ -16,11 +16,10 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from federation.refusals import Refusal, RefusalCode
 from federation.runs import Runs
-from regional_agent.act.carry.server import CarryServer
 from regional_agent.act.keeper.layout import AttemptDir
 from regional_agent.act.schedulers.batch.attempt import restore
 from regional_agent.act.schedulers.batch.system import (
@@ -61,6 +60,9 @@ from regional_agent.kubernetes.manifest import (
 from regional_agent.kubernetes.prefetch import nodes_without, prefetching
 from regional_agent.kubernetes.told import JobTold, jobs_told
 from regional_agent.kubernetes.watched import Watched
+
+if TYPE_CHECKING:
+    from regional_agent.act.carry.server import CarryServer
 
 _log = logging.getLogger(__name__)
 P = ParamSpec("P")

@@ -14,7 +14,7 @@ from tests.integration.session.test_command_line import cli
 
 IDLE_S = 20
 WAKEUPS_PER_S_MAX = 3.0  # each costs what the machine's caches make of it: 1 to 10 ms of CPU
-MEMORY_BYTES_MAX = 100 * 2**20
+MEMORY_BYTES_MAX = 100_000_000
 
 
 @pytest.fixture

@@ -29,6 +29,14 @@ def test_a_look_at_the_site_loads_neither_session_nor_schedulers(
     assert not loaded & {"grpc", "google", "aiohttp", "psutil", "rich"}
 
 
+def test_an_agent_that_serves_nothing_loads_no_web_server() -> None:
+    code = "import sys, regional_agent.app; print([m for m in sys.modules if m == 'aiohttp.web'])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout == "[]\n"
+
+
 @pytest.mark.parametrize(
     "words", [["jobs"], ["logs", "j1"], ["kill", "j1"], ["leave"], ["impact", "--measure", "1s"]]
 )
