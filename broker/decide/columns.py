@@ -16,8 +16,10 @@ _FIRST = 4
 _MORE = 4
 """Options per class that come in at first and in each round."""
 _ROUNDS = 8
-_CLOSE = 2e-6
-"""A round ends it when so little is missing of the bound, as a share of it."""
+_CLOSE, _EXACT = 2e-5, 2e-6
+_QUICK = 0.25
+"""A round ends it when so little is missing of the bound, as a share of it: the larger share where
+a round takes more than this part of the time that is left."""
 _LEAST_ITERATIONS = 200
 
 
@@ -97,6 +99,7 @@ class Columns:
         best: Priced | None = None
         for _ in range(rounds):
             self._add(gain, new)
+            before_s = self._meter.left_s
             # Without a first answer there is nothing to repair by: it may take all that is left.
             answer = self._solve(0.0 if best is None else stop_s)
             if answer is None or not answer.solved:
@@ -104,7 +107,9 @@ class Columns:
             found = self._priced(gain, answer)
             best = found if best is None else replace(found, bound=min(best.bound, found.bound))
             missing = best.bound - answer.objective
-            if not self.sampled and missing <= _CLOSE * abs(best.bound):
+            quick = before_s - self._meter.left_s <= _QUICK * self._meter.left_s
+            close = _EXACT if quick else _CLOSE
+            if not self.sampled and missing <= close * abs(best.bound):
                 break
             new = self._missing(found)
             if not len(new):
