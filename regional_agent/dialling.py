@@ -190,7 +190,8 @@ class Dialler:
             wait_s = self._rng.uniform(PERSON_NEEDED_S / 2, PERSON_NEEDED_S)
         try:
             # A new certificate may be what was missing.
-            await asyncio.wait_for(self._renewed.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._renewed.wait()
         except TimeoutError:
             return
         self._renewed.clear()

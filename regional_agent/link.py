@@ -309,7 +309,8 @@ class Link:
                 continue
             with contextlib.suppress(TimeoutError):
                 left_s = max(0.01, beat_due_s - clock.monotonic_s())
-                await asyncio.wait_for(self._wake.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
 
     def _gathered(self, *, beats: bool) -> pb.AgentUpdate | None:
         """Events before reports, which may reflect them; None when there is nothing to say."""
@@ -354,6 +355,8 @@ class Link:
                 await self._parts.logs.serve(self.identity.cluster, _Stream(call))
             except (grpc.aio.AioRpcError, ConnectionError) as problem:
                 _log.debug("the log stream broke: %s", problem)
+            except Exception:  # noqa: BLE001  ended here, this session would never show a log again
+                _log.exception("the log stream broke")
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 30.0)
 

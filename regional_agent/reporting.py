@@ -160,9 +160,8 @@ class Reporter:
             await self._capacity()
             await asyncio.sleep(CAPACITY_APART_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._worker.changed(), CAPACITY_EVERY_S - CAPACITY_APART_S
-                )
+                async with asyncio.timeout(CAPACITY_EVERY_S - CAPACITY_APART_S):
+                    await self._worker.changed()
 
     async def _capacity(self) -> None:
         instant = await self._worker.instant()
@@ -224,7 +223,8 @@ class Reporter:
             await self._sink.put(self._newest.cache)
             await asyncio.sleep(CACHE_APART_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(cache.changed(), CACHE_EVERY_S - CACHE_APART_S)
+                async with asyncio.timeout(CACHE_EVERY_S - CACHE_APART_S):
+                    await cache.changed()
 
     def _next(self) -> int:
         self._generation += 1

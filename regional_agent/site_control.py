@@ -71,7 +71,8 @@ class SiteControl:
                 self._take_in(always=self._look.is_set())
                 self._look.clear()
                 try:
-                    await asyncio.wait_for(self._look.wait(), LOOK_S)
+                    async with asyncio.timeout(LOOK_S):
+                        await self._look.wait()
                 except TimeoutError:
                     continue
         finally:

@@ -249,8 +249,7 @@ async def wait_for_jobs(
         ) from None
     finally:
         listener.cancel()
-        with suppress(asyncio.CancelledError):
-            await listener
+        await asyncio.gather(listener, return_exceptions=True)
 
 
 def has_ended(job: Document | None) -> bool:
@@ -283,7 +282,8 @@ class _Watch:
             if not self._stirred:
                 wait_s = CHECK_S if self._listening else pause_s
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._news.wait()
                 pause_s = min(pause_s * 1.5, POLL_S[1])
             if not self._stirred:
                 self._stirred.update(left)

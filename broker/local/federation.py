@@ -262,7 +262,8 @@ class LocalFederation:
                 housekeeping_s = now_s
                 self._keys()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):
+                    await stop.wait()
 
     def kill(self, name: str, number: int) -> None:
         """Signal one process and leave it ended until `revive`."""

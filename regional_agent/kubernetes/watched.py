@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from regional_agent.kubernetes.api import Expired, KubernetesRefused, Kubernetes
 AGAIN_FIRST_S = 0.1
 AGAIN_MAX_S = 10.0
 GONE = 410
+
+_log = logging.getLogger(__name__)
 
 
 class Collection(Protocol):
@@ -56,8 +59,7 @@ class Watched:
         """Stop."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         self._following.clear()
         self._version = ""
@@ -78,6 +80,11 @@ class Watched:
                 continue
             except (KubernetesSilent, KubernetesRefused) as problem:
                 self._trouble = problem
+                self._following.clear()
+            except Exception as problem:  # noqa: BLE001  ended here, what it told last stood for ever
+                _log.exception("what is watched cannot be read; it is listed anew")
+                self._trouble = KubernetesSilent(f"unreadable: {type(problem).__name__}: {problem}")
+                self._version = ""
                 self._following.clear()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, AGAIN_MAX_S)

@@ -211,7 +211,8 @@ class GrpcGateway:
                 break
             self._logs_changed.clear()
             try:
-                await asyncio.wait_for(self._logs_changed.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._logs_changed.wait()
             except TimeoutError:
                 break
         raise SiteSilent(f"cluster {cluster} has no log stream here")

@@ -206,8 +206,9 @@ async def _until(stop: asyncio.Event, work: Any) -> bool:
         await task
         return True
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
     return False
 
 
@@ -226,7 +227,8 @@ async def _show_status(federation: Any, stop: asyncio.Event) -> None:
                     note(line)
                 last = line
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), STATUS_S)
+                    async with asyncio.timeout(STATUS_S):
+                        await stop.wait()
     finally:
         if sys.stderr.isatty():
             sys.stderr.write("\n")

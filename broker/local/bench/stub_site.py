@@ -289,7 +289,8 @@ class StubSite:
                 continue
             until_s = min(beat_due_s, self._report_due_s) - now_s
             try:
-                await asyncio.wait_for(self._wake.wait(), max(until_s, 0.01))
+                async with asyncio.timeout(max(until_s, 0.01)):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

@@ -29,13 +29,7 @@ from regional_agent.act.schedulers.batch.judging import (
     unmarked,
 )
 from regional_agent.act.schedulers.batch.parts import Part
-from regional_agent.act.schedulers.batch.system import (
-    Account,
-    BatchSystem,
-    Live,
-    Queued,
-    Traits,
-)
+from regional_agent.act.schedulers.batch.system import Account, BatchSystem, Live, Queued, Traits
 from regional_agent.act.schedulers.port import Outcome, OutcomeKind, SchedulerUnavailable
 
 SHARE_OF_TIME = 20
@@ -52,6 +46,7 @@ CALLED_OFF = (
 NOT_SEEN = "nobody saw its end"
 DELETED = "ended at the site, not by the broker"
 REQUEUED = "the site put it back into its queue; the second copy does not run"
+NOT_FOLLOWED = "the batch system cannot be followed: %s"
 _log = logging.getLogger(__name__)
 
 
@@ -106,9 +101,10 @@ class Follower:
             try:
                 await self.step()
                 silent = False
-            except (SchedulerUnavailable, OSError) as problem:
+            except Exception as problem:  # noqa: BLE001  if this ended, no attempt ever would
                 if not silent:
-                    _log.warning("the batch system cannot be followed: %s", problem)
+                    known = isinstance(problem, SchedulerUnavailable | OSError)
+                    _log.warning(NOT_FOLLOWED, problem, exc_info=not known)
                 silent = True
             rest_s = self._pace.look_s if self.live else None  # a new one wakes it
             with contextlib.suppress(TimeoutError):
