@@ -12,9 +12,10 @@ from broker.decide.options import Booleans, Floats, Integers
 from broker.decide.prices_lp import LpAnswer, Master
 from broker.decide.relaxation import Entries, Relaxation
 
-_FIRST = 4
-_MORE = 4
-"""Options per class that come in at first and in each round."""
+_FIRST = 1
+_MORE = 6
+"""Options per class that come in at first, beside those of the start, and in each round. What is
+best before there are prices is the same few pools for most classes: more of it is in the way."""
 _ROUNDS = 8
 _CLOSE, _EXACT = 2e-5, 2e-6
 _QUICK = 0.25
