@@ -15,6 +15,7 @@ from broker.decide.meter import Meter
 from broker.decide.model import Model, Row
 from broker.decide.options import Floats, Integers
 from broker.decide.relaxation import Relaxation
+from broker.decide.settling import Near
 from broker.decide.solver import Answer, Effort, Solve
 
 _SCALES = ((6, 250, 0.02), (10, 400, 0.05), (16, 600, 0.1), (24, 900, 0.2))
@@ -34,14 +35,12 @@ _LARGEST = 2.0**45
 @dataclass(frozen=True, slots=True)
 class Guide:
     """What the objective is worth by option (`gain`), and what prices say (`worth`, `prices`).
-    `kept` are copies by option of a plan to stay near, None for none: at most `most_moved` of them
-    may go, or as many as have gone already."""
+    `near` is a plan to stay near, None for none."""
 
     gain: Floats
     prices: Floats
     worth: Floats
-    kept: Counts | None = None
-    most_moved: int = 0
+    near: Near | None = None
 
 
 class Repair:
@@ -59,10 +58,7 @@ class Repair:
         self._tried: dict[tuple[int, ...], int] = {}
         self._changed = np.zeros(len(rows.case.problem.pools), dtype=np.int64)
         self._opened = set(rows.opened)
-        self._moves_left = 0
-        if guide.kept is not None:
-            moved = int(np.maximum(guide.kept - counts, 0).sum())
-            self._moves_left = max(0, guide.most_moved - moved)
+        self._moves_left = 0 if guide.near is None else guide.near.left(counts)
         self._pools, self._columns, self._effort = _SCALES[0]
         options, classes = len(rows.case.options), len(rows.case.classes)
         self._step_s = _STEP_S + classes * _STEP_CLASS_S + options * _STEP_OPTION_S / 10
@@ -173,8 +169,8 @@ class Repair:
         gain -= self._node_usd * (then - now)
         if gain <= 1e-6:
             return False
-        if self._guide.kept is not None:
-            kept = self._guide.kept[options]
+        if self._guide.near is not None:
+            kept = self._guide.near.kept[options]
             moved = np.maximum(kept - after, 0) - np.maximum(kept - before, 0)
             if int(moved.sum()) > self._moves_left:
                 return False
@@ -245,9 +241,9 @@ class Repair:
 
     def _move_rows(self, model: Model, options: Integers) -> None:
         """No more copies may go than are left to move."""
-        if self._guide.kept is None:
+        if self._guide.near is None:
             return
-        kept = self._guide.kept[options]
+        kept = self._guide.near.kept[options]
         before = np.maximum(kept - self._holding.counts[options], 0)
         moved = []
         for column in np.flatnonzero(kept).tolist():

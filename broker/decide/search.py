@@ -20,7 +20,7 @@ from broker.decide.options import Floats, Integers
 from broker.decide.prices_lp import LpFailed
 from broker.decide.relaxation import Relaxation
 from broker.decide.repair import Guide, Repair
-from broker.decide.settling import settled
+from broker.decide.settling import Near, settled
 from broker.decide.solver import Solve
 from broker.model.prices import Prices
 from broker.model.problem import Mode
@@ -79,7 +79,7 @@ class Search:
         options = case.options
         self._gain: Floats = case.reward_usd[options.class_index] - options.cost_usd
         self._tier_usd = self._tier_values()
-        self._kept: Counts | None = None
+        self._near: Near | None = None
         self._columns: Columns | None = None
         self._priced: Priced | None = None
 
@@ -242,7 +242,8 @@ class Search:
         suggested = self._suggested(warm)
         if suggested is not None:
             most = np.minimum(suggested, self._case.options.most.astype(np.float64))
-            self._kept = most.astype(np.int64)
+            kept = most.astype(np.int64)
+            self._near = Near(kept, int(_MOST_MOVED * float(kept.sum())))
         priced = Priced.at(self._rows, self._gain, prices, suggested)
         self._pass(suggested, priced.worth, Lead.KEEP, pass_orders(self._case)[0])
         return priced
@@ -281,19 +282,13 @@ class Search:
             return
         self._rows.hold(self._best.placed)
         gain = self._gain + self._tier_gain() if raising else self._gain
-        guide = Guide(gain, priced.prices, priced.worth)
-        if self._kept is not None:
-            most = int(_MOST_MOVED * float(self._kept.sum()))
-            guide = replace(guide, kept=self._kept, most_moved=most)
+        guide = Guide(gain, priced.prices, priced.worth, self._near)
         repair = Repair(self._rows, self._best.counts, guide, self._solve, self._meter)
         self._adopt(repair.run(cpu_s))
 
     def _settle(self) -> None:
-        """Move single copies to better places that have room left; of a plan that is followed, only
-        what it has not placed."""
-        counts = self._best.counts
-        movable = counts > 0 if self._kept is None else counts > self._kept
-        self._adopt(settled(self._case, self._best, self._gain, movable))
+        """Move single copies to better places that have room left."""
+        self._adopt(settled(self._case, self._best, self._gain, self._near))
 
     # Parts --------------------------------------------------------------------------------------
 

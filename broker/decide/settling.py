@@ -3,6 +3,9 @@ nothing of the room that these would leave."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
 from broker.decide.case import Case, Counts
@@ -15,14 +18,31 @@ _LEAST_USD = 1e-6
 """What a move must save."""
 
 
-def settled(case: Case, plan: Candidate, gain: Floats, movable: Booleans) -> Counts:
-    """Copies per option after all moves that gain, where most is to be gained first. `gain` and
-    `movable` (whether its copies may go) are per option. Only among pools counted by levels; no
-    class has fewer copies placed, unless those cost more in whole nodes than they are worth."""
+_MARGIN = 0.1
+"""Part of its cost that copies of a plan to stay near must save by moving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A plan to stay near: `kept` are its copies by option, of which at most `most_moved` may go,
+    those that have gone already among them."""
+
+    kept: Counts
+    most_moved: int
+
+    def left(self, counts: Counts) -> int:
+        """How many more may go."""
+        return max(0, self.most_moved - int(np.maximum(self.kept - counts, 0).sum()))
+
+
+def settled(case: Case, plan: Candidate, gain: Floats, near: Near | None = None) -> Counts:
+    """Copies per option after all moves that gain, where most is to be gained first. `gain` is per
+    option. Only among pools counted by levels; no class has fewer copies placed, unless those cost
+    more in whole nodes than they are worth."""
     floor = Floor(case)
     if not floor.load(plan.counts, plan.packings, demands(case, plan.counts)):
         return plan.counts
-    return _Settling(case, floor, gain).run(movable)
+    return _Settling(case, floor, gain).run(near)
 
 
 class _Settling:
@@ -34,14 +54,23 @@ class _Settling:
         counted = [isinstance(nodes, LevelNodes) for nodes in floor.nodes]
         self._counted: Booleans = np.array(counted, dtype=np.bool_)[case.options.pool_index]
 
-    def run(self, movable: Booleans) -> Counts:
+    def run(self, near: Near | None) -> Counts:
         floor = self._floor
-        placed = np.flatnonzero((floor.counts > 0) & movable & self._counted)
+        placed = np.flatnonzero((floor.counts > 0) & self._counted)
         if len(placed):
             could_gain = self._could_gain(placed)
-            order = placed[np.argsort(-could_gain, kind="stable")]
-            for option in order[: int((could_gain > _LEAST_USD).sum())].tolist():
-                self._move(option)
+            least = np.full(len(placed), _LEAST_USD)
+            if near is not None:
+                cost = self._case.options.cost_usd[placed] * floor.counts[placed]
+                least += np.where(near.kept[placed] > 0, _MARGIN * cost, 0.0)
+            worth = np.flatnonzero(could_gain > least)
+            order = placed[worth[np.argsort(-could_gain[worth], kind="stable")]]
+            left = math.inf if near is None else near.left(floor.counts)
+            for option in order.tolist():
+                kept = 0 if near is None else min(int(near.kept[option]), int(floor.counts[option]))
+                if kept <= left:
+                    self._move(option)
+                    left -= max(0, kept - int(floor.counts[option]))
         return floor.counts
 
     def _could_gain(self, placed: Integers) -> Floats:
