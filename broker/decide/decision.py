@@ -14,7 +14,7 @@ from broker.decide.cutoff import Cutoff
 from broker.decide.finish import Candidate, make_candidate
 from broker.decide.floors import floor_ways, walk
 from broker.decide.improve import Improved, Improver
-from broker.decide.meter import SMALL, Meter
+from broker.decide.meter import MIDDLING, SMALL, Meter
 from broker.decide.packing import Packing
 from broker.decide.plans import make_plan
 from broker.decide.prepared import Prepared
@@ -28,8 +28,6 @@ from broker.model.plan import Plan, PlanStatus
 from broker.model.problem import Mode, Problem
 from broker.model.warm import Warm
 
-_MOST_OPTIONS = 20_000
-"""Options up to which the whole model is given to the solver."""
 _NOTHING_FOUND = "the solver found nothing in the time it had; the floor is in force"
 _WHOLE_SHARE = {Mode.PLACE_FIRST: 0.7, Mode.SCALAR: 0.6}
 """Of the time that a search leaves, what the whole model gets; the rest is for repairs of what it
@@ -139,7 +137,7 @@ def _improved_plan(case: Case, floors: _Floors, meter: Meter, warm: Warm | None)
         return _whole(case, Searched(best, None, None, (), by_floor=True), floors.solve, meter)
     # To stay near a plan and to look everywhere do not go together.
     near = warm is not None and bool(warm.assignments)
-    whole = len(case.options) <= _MOST_OPTIONS and not near
+    whole = len(case.options) <= MIDDLING and not near
     spare_s = _WHOLE_OPTION_S * len(case.options) * _solves(case) if whole else 0.0
     search = Search(case, floors.nothing, floors.solve, meter)
     found = search.run(warm, floors.run, spare_s)

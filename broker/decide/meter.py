@@ -12,11 +12,14 @@ DETERMINISTIC_PER_CPU_S = 0.24
 """CP-SAT's deterministic time that takes about one CPU second."""
 _WHOLE_PER_CPU_S = 0.18
 """The same for models of thousands of columns, at most."""
-_SHARE, _SHARE_SMALL = 0.85, 0.94
-"""Of a budget, what is spent by these estimates: they may be that much too low."""
-SMALL = 2_000
+SMALL, MIDDLING = 2_000, 20_000
 """Options up to which a problem is small: nothing but its whole model is looked at, which is to be
-proved, and takes less time than is reckoned."""
+proved, and takes less time than is reckoned. Of larger ones, those whose whole model is looked at
+as well."""
+_SHARES = ((SMALL, 0.94), (MIDDLING, 0.85))
+_SHARE_LARGE = 0.8
+"""Of a budget, what is spent by these estimates: they may be that much too low, and more so where
+the caches do not hold what is worked on."""
 _OPTION_S = 0.3e-6
 _CLASS_S = 20e-6
 _POOL_S = 24e-6
@@ -41,7 +44,7 @@ class Meter:
         self.wall_s = wall_s
         self.pass_s = classes * _CLASS_S + pools * _POOL_S
         building_s = options * _OPTION_S + classes * _CLASS_S + pools * _POOL_S
-        share = _SHARE_SMALL if options <= SMALL else _SHARE
+        share = next((share for most, share in _SHARES if options <= most), _SHARE_LARGE)
         self.left_s = share * cpu_s - _LOADING_S - building_s - (_FLOORS + _ENDING) * self.pass_s
         self.pricing_s = options * _PRICING_S
 

@@ -44,6 +44,8 @@ _RAISE_SHARE = 0.75
 _RESCUE_S = 0.1
 """CPU seconds for repairs of a plan that is followed and would lose to a floor, whatever is left: a
 floor follows nothing and moves most of what was placed."""
+_NEAR = 2e-4
+"""Part of the bound within which a plan that a pass found is repaired at once."""
 _LEADS = (Lead.TIER, Lead.CLASS)
 _LP_SHARE = 0.75
 _MOST_MOVED = 0.02
@@ -231,8 +233,13 @@ class Search:
             return
         passes = [(lead, order) for order in pass_orders(self._case) for lead in _LEADS]
         for index, (lead, order) in enumerate(passes):
-            if index == 0 or self._meter.pass_s < 0.04 * self._meter.left_s:
+            if index == 0 or (self._meter.pass_s < 0.04 * self._meter.left_s and self._far(priced)):
                 self._pass(priced.values, priced.worth, lead, order)
+
+    def _far(self, priced: Priced) -> bool:
+        """Whether another pass could do more than repairs will do anyway."""
+        lost = priced.bound - self._case.lost_work_usd - self._best.objective_usd
+        return bool(self._rows.tiers) or lost > _NEAR * abs(priced.bound)
 
     def _warm(self, warm: Warm) -> Priced | None:
         """The last plan as far as it goes, the rest at the last prices."""
