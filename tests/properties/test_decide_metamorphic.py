@@ -15,6 +15,7 @@ from broker.decide.problem_file import parse_problem, problem_from_json
 from broker.decide.strict_json import ProblemError
 from broker.decide.verify import verify
 from broker.model.plan import Plan
+from tests.properties.test_brute_forces_judge import LIFTS, drawn
 from tests.properties.test_decide_brute_force import Document, a_document, rank, same
 from tests.unit.decide.problems import a_job, a_pool, a_problem, scalar
 
@@ -118,6 +119,17 @@ def test_one_limit_looser_never_makes_the_optimum_worse(seed: int) -> None:
     for other in looser(document):
         after = rank(other)
         assert after >= before or same(before, after)
+
+
+@pytest.mark.parametrize("name", LIFTS)
+def test_without_a_constraint_the_optimum_is_never_worse(name: str) -> None:
+    for seed in range(40):
+        document = drawn(name, seed)
+        lifted = copy_of(document)
+        LIFTS[name](lifted)
+        if lifted != document:
+            before, after = rank(document), rank(lifted)
+            assert after >= before or same(before, after), f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", range(3100, 3140))

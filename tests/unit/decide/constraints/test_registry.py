@@ -1,4 +1,5 @@
-"""Every constraint has all its parts, and a place in the brute force."""
+"""Every constraint has all its parts. That the brute forces judge each of them is in
+tests/properties/test_brute_forces_judge.py."""
 
 from __future__ import annotations
 
@@ -15,41 +16,6 @@ from broker.decide.objective import TERMS, CostTerms
 HERE = Path(__file__).parent
 MODULES = Path(constraints.__file__).parent
 NOT_ONE = {"__init__", "constraint", "pool_total", "by_cluster"}
-BRUTE_FORCES = [
-    HERE.parents[2] / "properties" / name
-    for name in ("test_decide_brute_force.py", "test_gangs_brute_force.py")
-]
-BY_CALLER = {"usable", "exclusion"}
-"""Their reasons are a caller's: they have no code of their own."""
-KEYS = {
-    "model": "accelerators",
-    "spot": "spot_ok",
-    "region": "regions",
-    "round trip": "max_rtt_ms",
-    "deadline": "deadline_h",
-    "budget": "budget_usd",
-    "price cap": "max_price_usd_per_accelerator_hour",
-    "node shape": "accelerators_per_node",
-    "capacity": "free_accelerators",
-    "cpus": "free_cpus",
-    "memory": "free_memory_gib",
-    "tenant quota": "quota_accelerators",
-    "cluster quota": "cluster_quota",
-    "queue": "max_pending",
-    "later": "later",
-    "topology": "topology",
-    "rack": "domain",
-    "one rack": "topology_usd",
-    "several pools": "several_pools",
-    "one per node": "one_per_node",
-    "extras": "extras",
-    "spread": "spread_max_per_cluster",
-    "apart": "apart",
-    "apart region": "apart_region",
-    "maintenance": "maintenance",
-    "accelerator memory": "accelerator_memory_gib",
-}
-"""The key of the public form that each constraint reads: the brute force draws and reads it too."""
 
 
 def test_each_module_is_one_constraint_and_each_constraint_is_listed() -> None:
@@ -65,21 +31,6 @@ def test_a_constraint_has_a_test_of_its_own(constraint: PairConstraint | SharedC
     told = path.read_text()
     for part in ("options_of(", "violations_of(", "reason_for(", "change_for("):
         assert part in told, f"{path.name} does not judge {part[:-1]}"
-
-
-@pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda constraint: constraint.name)
-def test_a_constraint_is_in_the_brute_force(constraint: PairConstraint | SharedConstraint) -> None:
-    if constraint.name in BY_CALLER:
-        assert not constraint.codes
-        return
-    assert constraint.codes
-    strings = [
-        node.value
-        for path in BRUTE_FORCES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    assert strings.count(KEYS[constraint.name]) >= 2, "drawn and judged"
 
 
 def test_no_two_constraints_refuse_with_one_code() -> None:
