@@ -68,10 +68,10 @@ class Floor:
             return 0
         if options is None:
             first, last = int(case.options.first[k]), int(case.options.first[k + 1])
-            fits = self._fits(k, case.options.pool_index[first:last])
+            fits = self.fits(k, case.options.pool_index[first:last])
             found = np.flatnonzero(fits) + first
         else:
-            found = options[self._fits(k, case.options.pool_index[options])]
+            found = options[self.fits(k, case.options.pool_index[options])]
         if len(found) > 2:
             found = found[self._quota_room[case.quotas.of_option[found]] >= case.facts.gang[k]]
         left = wanted
@@ -95,7 +95,7 @@ class Floor:
         )
         return zip(*(column.tolist() for column in columns), strict=True)
 
-    def _fits(self, k: int, pools: Integers) -> Booleans:
+    def fits(self, k: int, pools: Integers) -> Booleans:
         """Which of some pools may have nodes, cpus and memory left for a copy of a class."""
         facts = self.case.facts
         fits: Booleans = self._open[self._slot[k]][pools] >= facts.replicas[k]

@@ -53,6 +53,9 @@ class _Settling:
         self._node_usd = case.problem.objective.fragmentation_usd_per_node
         counted = [isinstance(nodes, LevelNodes) for nodes in floor.nodes]
         self._counted: Booleans = np.array(counted, dtype=np.bool_)[case.options.pool_index]
+        self._whole = {
+            pool: nodes.whole_nodes() for pool, nodes in enumerate(floor.nodes) if nodes is not None
+        }
 
     def run(self, near: Near | None) -> Counts:
         floor = self._floor
@@ -99,23 +102,28 @@ class _Settling:
         first = int(self._case.options.first[k])
         # Of one class the options stand by cost.
         better = np.arange(first, option)[self._counted[first:option]]
+        better = better[floor.fits(k, self._case.options.pool_index[better])]
+        if not len(better):
+            return
         copies = int(floor.counts[option])
         before = floor.counts[first : option + 1].copy()
-        opened = self._opened(option, better)
         floor.take_back(k, option, copies)
         left = copies - floor.fill(k, copies, better)
         if left:
             floor.place(k, option, left)
         moved = floor.counts[first : option + 1] - before
+        opened = self._opened(first + np.flatnonzero(moved))
         usd = float(moved @ self._gain[first : option + 1])
-        usd -= self._node_usd * (self._opened(option, better) - opened)
-        if usd <= _LEAST_USD:
-            for index in np.flatnonzero(moved > 0).tolist():
-                floor.take_back(k, first + index, int(moved[index]))
-            floor.place(k, option, copies - int(floor.counts[option]))
+        usd -= self._node_usd * sum(now - self._whole[pool] for pool, now in opened.items())
+        if usd > _LEAST_USD:
+            self._whole.update(opened)
+            return
+        for index in np.flatnonzero(moved > 0).tolist():
+            floor.take_back(k, first + index, int(moved[index]))
+        floor.place(k, option, copies - int(floor.counts[option]))
 
-    def _opened(self, option: int, better: Integers) -> int:
-        """Whole nodes given to smaller replicas in the pools a class may move between."""
-        pools = self._case.options.pool_index[np.append(better, option)].tolist()
-        nodes = (self._floor.nodes[pool] for pool in pools)
-        return sum(some.whole_nodes() for some in nodes if some is not None)
+    def _opened(self, options: Integers) -> dict[int, int]:
+        """Whole nodes given to smaller replicas in the pools of some options."""
+        pools = self._case.options.pool_index[options].tolist()
+        found = ((pool, self._floor.nodes[pool]) for pool in pools)
+        return {pool: nodes.whole_nodes() for pool, nodes in found if nodes is not None}
