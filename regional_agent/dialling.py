@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from federation.environment import Rng
 from federation.handshake.frames import SessionCode
 from federation.handshake.values import Over
+from federation.heeding import heed_cancellation
 from regional_agent.enrol import EnrolError, Verdict
 from regional_agent.identity import Identity
 from regional_agent.link import Link, Parts
@@ -96,6 +97,7 @@ class Dialler:
             else:
                 over = await self._explained(over)
                 self._rotate(link.address)
+            heed_cancellation()
             self._note(over, link.address)
             await self._pause(over)
 

@@ -35,6 +35,7 @@ from federation.handshake.values import (
     UpdateArrived,
     WelcomeArrived,
 )
+from federation.heeding import heed_cancellation
 from federation.session_tls import channel_credentials
 from federation.wire import LOGS_METHOD, SESSION_METHOD
 from federation.wire import session as pb
@@ -357,6 +358,7 @@ class Link:
                 _log.debug("the log stream broke: %s", problem)
             except Exception:  # noqa: BLE001  ended here, this session would never show a log again
                 _log.exception("the log stream broke")
+            heed_cancellation()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 30.0)
 

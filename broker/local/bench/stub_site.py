@@ -22,6 +22,7 @@ import grpc
 
 from federation.certificates import Credential
 from federation.handshake.frames import Hello
+from federation.heeding import heed_cancellation
 from federation.runs import Runs
 from federation.session_tls import channel_credentials
 from federation.system import SystemClock
@@ -102,6 +103,7 @@ class StubSite:
         while True:
             with contextlib.suppress(*_BREAKS):
                 await self._one_session()
+            heed_cancellation()
             await asyncio.sleep(RETRY_S)
 
     async def _one_session(self) -> None:

@@ -13,6 +13,7 @@ from federation.etcd import etcdwire_pb2 as pb
 from federation.etcd.convert import prefix_range, watch_events
 from federation.etcd.faults import store_error
 from federation.etcd.members import Members, Method
+from federation.heeding import heed_cancellation
 from federation.kv import (
     Compacted,
     InvalidRequest,
@@ -60,6 +61,7 @@ async def watch(
             denials += 1
             if denials >= _DENIALS_BELIEVED:
                 raise
+        heed_cancellation()
         members.leave(index)
         await asyncio.sleep(min(_PAUSE_FIRST_S * 2**failures, _PAUSE_MAX_S))
         failures = min(failures + 1, 10)
